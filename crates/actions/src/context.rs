@@ -1,13 +1,13 @@
 //! Adds files to a run as the next version of its context.
 
-use api::tasks::{File, TaskRun};
+use api::tasks::{File, TASK_RUN, TaskRun};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, ValidationDirective},
 };
 use serde_json::{Value, json};
 
-use crate::{Error, FilesError, Request, RunKind, TRIES, files, same_version, submit::DryRun};
+use crate::{DryRun, Error, ObjectName, Request, TRIES, files, same_version};
 
 /// The result of adding files to a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,11 +18,6 @@ pub struct Added {
     pub version: i64,
     /// The names of the new files.
     pub files: Vec<String>,
-}
-
-/// Returns the name for a file that was given without a name.
-fn default_name(version: i64) -> String {
-    format!("context-v{version}.md")
 }
 
 /// Adds files as the next context version N. A file with an empty name becomes `context-v{N}.md`.
@@ -46,18 +41,19 @@ pub async fn add(
     dry_run: DryRun,
 ) -> Result<Added, Error> {
     let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
+    let object = ObjectName::new(&TASK_RUN, name);
     let mut first_seen = None;
     for _ in 0..TRIES {
         let run = runs
             .get(name)
             .await
-            .map_err(|error| Request::of_run("get", namespace, name).failed(error))?;
-        same_version(&mut first_seen, &run, name)?;
-        let next = plan(&run, name, added)?;
+            .map_err(|error| Request::about("get", &object, namespace).failed(error))?;
+        same_version(&mut first_seen, run.spec.context_version, &object)?;
+        let next = plan(&run, &object, added)?;
         let how = PatchParams {
             dry_run: dry_run.is_on(),
             force: true,
-            field_manager: Some(manager(next.version)),
+            field_manager: Some(format!("orc-context-v{}", next.version)),
             field_validation: Some(ValidationDirective::Strict),
         };
         match runs.patch(name, &how, &Patch::Apply(next.body(&run))).await {
@@ -69,18 +65,10 @@ pub async fn add(
                 });
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(Request::of_run("patch", namespace, name).failed(error)),
+            Err(error) => return Err(Request::about("patch", &object, namespace).failed(error)),
         }
     }
-    Err(Error::Busy {
-        kind: RunKind::Task,
-        name: name.to_owned(),
-    })
-}
-
-/// Returns the name of the field manager for a version.
-fn manager(version: i64) -> String {
-    format!("orc-context-v{version}")
+    Err(Error::Busy(object))
 }
 
 /// The next version and the files that it adds.
@@ -104,29 +92,19 @@ impl Next {
     }
 }
 
-fn plan(run: &TaskRun, name: &str, added: &[File]) -> Result<Next, Error> {
-    let name = || name.to_owned();
+fn plan(run: &TaskRun, object: &ObjectName, added: &[File]) -> Result<Next, Error> {
     if run.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Deleting {
-            kind: RunKind::Task,
-            name: name(),
-        });
+        return Err(Error::Deleting(object.clone()));
     }
     if run.spec.cancel {
-        return Err(Error::Cancelled {
-            kind: RunKind::Task,
-            name: name(),
-        });
-    }
-    if added.is_empty() {
-        return Err(FilesError::None.into());
+        return Err(Error::Cancelled(object.clone()));
     }
     let version = run.spec.context_version.saturating_add(1);
     let files: Vec<File> = added
         .iter()
         .map(|file| File {
             filename: if file.filename.is_empty() {
-                default_name(version)
+                format!("context-v{version}.md")
             } else {
                 file.filename.clone()
             },
@@ -140,7 +118,7 @@ fn plan(run: &TaskRun, name: &str, added: &[File]) -> Result<Next, Error> {
         .find(|file| known.iter().any(|known| known.filename == file.filename))
     {
         return Err(Error::FileExists {
-            name: name(),
+            run: object.clone(),
             file: file.filename.clone(),
         });
     }
@@ -183,7 +161,7 @@ mod tests {
     }
 
     fn planned(run: &TaskRun, added: &[File]) -> Result<(i64, Vec<String>), String> {
-        plan(run, "shop-7", added)
+        plan(run, &ObjectName::new(&TASK_RUN, "shop-7"), added)
             .map(|next| {
                 let names = next.files.into_iter().map(|file| file.filename);
                 (next.version, names.collect())

@@ -1,108 +1,15 @@
-//! Documentation for a repository: submits a `DocsRun`, or repeats one as a new `DocsRun`.
-
-use std::time::Duration;
+//! Documentation for a repository: repeats a `DocsRun` as a new one.
 
 use api::{
     Phase, names,
-    tasks::{DocsRun, DocsRunSpec, NamedRef, Output, RunPhase},
+    tasks::{DOCS_RUN, DocsRun, RunPhase},
 };
 use kube::{Api, Client};
 
-use crate::{
-    Error, Files, Request, Run, RunKind, outcome,
-    submit::{DryRun, create},
-};
+use crate::{DryRun, Error, ObjectName, Outcome, Request, submit};
 
 /// Maximum length of an object name, in characters.
 const NAME_LIMIT: usize = 253;
-
-/// A request for documentation, from which a `DocsRun` is created.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Docs {
-    /// The run's name.
-    pub name: String,
-    /// The URL of the repository.
-    pub repository_url: String,
-    /// The branch that the agent reads.
-    pub source_branch: String,
-    /// The directory in which the agent works. Default: the root of the repository.
-    pub working_directory: Option<String>,
-    /// The Agent that writes the documentation.
-    pub agent_name: String,
-    /// The model that the agent should use.
-    pub model: Option<String>,
-    /// Instruction files for the agent.
-    pub instructions: Option<Files>,
-    /// Whether the agent sees the whole checkout.
-    pub include_codebase: bool,
-    /// The Secret with the credentials for the Git server.
-    pub credentials_secret: Option<String>,
-    /// The branch to push to. Default: `docs/` followed by the run's name.
-    pub output_branch: Option<String>,
-    /// The directory that is copied from the agent's work into the commit. Default: `docs/`.
-    pub output_path: Option<String>,
-    /// Whether a run without changes fails.
-    pub require_changes: bool,
-    /// The commit message.
-    pub commit_message: Option<String>,
-    /// How long the agent may write. Default: the Agent's own timeout.
-    pub timeout: Option<Duration>,
-}
-
-impl Docs {
-    /// Returns the `DocsRun` to be sent to the API server.
-    #[must_use]
-    pub fn run(&self, namespace: &str) -> DocsRun {
-        let usual = Output::default();
-        let instructions = self.instructions.as_ref().map(Files::as_slice);
-        let spec = DocsRunSpec {
-            repository_url: self.repository_url.clone(),
-            source_branch: self.source_branch.clone(),
-            working_directory: self
-                .working_directory
-                .clone()
-                .unwrap_or_else(|| ".".to_owned()),
-            agent_name: self.agent_name.clone(),
-            model: self.model.clone(),
-            instructions: instructions.unwrap_or_default().to_vec(),
-            include_codebase: self.include_codebase,
-            credentials_secret_ref: self
-                .credentials_secret
-                .clone()
-                .map(|name| NamedRef { name }),
-            output: Output {
-                branch: self.output_branch.clone(),
-                path: self.output_path.clone().unwrap_or(usual.path),
-                require_changes: self.require_changes,
-                commit_message: self.commit_message.clone(),
-            },
-            timeout: self.timeout.map(Into::into),
-            suspend: false,
-            cancel: false,
-            child_ttl: None,
-        };
-        let mut run = DocsRun::new(&self.name, spec);
-        run.metadata.namespace = Some(namespace.to_owned());
-        run
-    }
-}
-
-/// Creates the `DocsRun`.
-///
-/// # Guarantees
-/// If several callers submit the same name at once, exactly one succeeds. The server decides, and
-/// we do not check beforehand whether the name exists.
-///
-/// # Errors
-/// [`Error::Exists`] if the name already exists; otherwise an error of the server.
-pub async fn submit_docs(
-    client: &Client,
-    namespace: &str,
-    docs: &Docs,
-    dry_run: DryRun,
-) -> Result<DocsRun, Error> {
-    create(client, namespace, &docs.run(namespace), dry_run).await
-}
 
 /// Repeats a finished `DocsRun`: creates a new one with the same spec. Its name is the old name
 /// with the suffix `-r2`. If the old name already has such a suffix, the number grows by one.
@@ -124,36 +31,38 @@ pub async fn run_docs_again(
     name: &str,
 ) -> Result<DocsRun, Error> {
     let runs: Api<DocsRun> = Api::namespaced(client.clone(), namespace);
+    let object = ObjectName::new(&DOCS_RUN, name);
     let old = runs
         .get(name)
         .await
-        .map_err(|error| Request::of_kind(RunKind::Docs, "get", namespace, name).failed(error))?;
-    create(client, namespace, &again(&old, name)?, DryRun::Off).await
+        .map_err(|error| Request::about("get", &object, namespace).failed(error))?;
+    let new = again(&old, object)?;
+    submit(client, namespace, &new, DryRun::Off).await
 }
 
-fn again(old: &DocsRun, name: &str) -> Result<DocsRun, Error> {
+fn again(old: &DocsRun, run: ObjectName) -> Result<DocsRun, Error> {
     if old.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Deleting {
-            kind: RunKind::Docs,
-            name: name.to_owned(),
-        });
+        return Err(Error::Deleting(run));
     }
-    if outcome(old).is_none() {
-        let phase = old.status_view().and_then(|status| status.phase);
+    let status = old.status.as_ref();
+    if status
+        .and_then(|status| Outcome::of(&status.progress))
+        .is_none()
+    {
+        let phase = status.and_then(|status| status.phase);
         return Err(Error::NotFinished {
-            kind: RunKind::Docs,
-            name: name.to_owned(),
+            run,
             version: None,
-            phase: phase.unwrap_or(RunPhase::Pending).name(),
+            phase: phase.unwrap_or(RunPhase::Pending).name().to_owned(),
         });
     }
     let mut spec = old.spec.clone();
     spec.output.branch = Some(old.output_branch());
     spec.suspend = false;
     spec.cancel = false;
-    let mut run = DocsRun::new(&next_name(name), spec);
-    run.metadata.namespace.clone_from(&old.metadata.namespace);
-    Ok(run)
+    let mut new = DocsRun::new(&next_name(&run.name), spec);
+    new.metadata.namespace.clone_from(&old.metadata.namespace);
+    Ok(new)
 }
 
 /// Returns the next name: `guide-r2` after `guide`, `guide-r3` after `guide-r2`.
@@ -196,6 +105,10 @@ mod tests {
         .unwrap()
     }
 
+    fn guide() -> ObjectName {
+        ObjectName::new(&DOCS_RUN, "guide")
+    }
+
     fn ended(reason: &str) -> Value {
         let condition = |kind: &str, value: &str| {
             json!({ "type": kind, "status": value, "reason": reason, "message": "",
@@ -236,7 +149,7 @@ mod tests {
         ];
         for (spec, branch) in cases {
             let old = run(spec, ended("Cancelled"));
-            let new = again(&old, "guide").unwrap();
+            let new = again(&old, guide()).unwrap();
             let mut wanted = old.spec.clone();
             wanted.output.branch = Some(branch.to_owned());
             wanted.suspend = false;
@@ -259,7 +172,7 @@ mod tests {
             (waiting, "Pending"),
             (json!({ "phase": "Running" }), "Running"),
         ] {
-            let refused = again(&run(json!({}), status), "guide").unwrap_err();
+            let refused = again(&run(json!({}), status), guide()).unwrap_err();
             assert_eq!(
                 refused.to_string(),
                 format!("DocsRun 'guide' has not finished: it is {phase}")
@@ -268,31 +181,7 @@ mod tests {
         let mut going = run(json!({}), ended("NoChanges"));
         going.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-        let refused = again(&going, "guide").unwrap_err();
+        let refused = again(&going, guide()).unwrap_err();
         assert_eq!(refused.to_string(), "DocsRun 'guide' is being deleted");
-    }
-
-    #[test]
-    fn what_is_not_said_is_the_kinds_default() {
-        let docs = Docs {
-            name: "guide".to_owned(),
-            repository_url: "https://git.example/team/shop".to_owned(),
-            source_branch: "main".to_owned(),
-            working_directory: None,
-            agent_name: "writer".to_owned(),
-            model: None,
-            instructions: None,
-            include_codebase: false,
-            credentials_secret: None,
-            output_branch: None,
-            output_path: None,
-            require_changes: true,
-            commit_message: None,
-            timeout: None,
-        };
-        let plain = json!({ "repositoryUrl": "https://git.example/team/shop",
-            "sourceBranch": "main", "agentName": "writer" });
-        let plain: DocsRunSpec = serde_json::from_value(plain).unwrap();
-        assert_eq!(docs.run("team").spec, plain);
     }
 }

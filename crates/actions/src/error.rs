@@ -1,10 +1,11 @@
 //! Errors of the actions.
 
+use api::{kinds, tasks::TASK_RUN};
 use kube::core::Status;
 
-use crate::{FilesError, RunKind};
+use crate::{FilesError, ObjectName, Outcome};
 
-/// The reason why an action failed.
+/// The reason why an action failed. Errors of the server have the request and the server's message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The files are not valid as the files of a run.
@@ -12,12 +13,10 @@ pub enum Error {
     Files(#[from] FilesError),
 
     /// A run with this name already exists.
-    #[error("{kind} '{name}' exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
+    #[error("{run} exists already in namespace '{namespace}'{}", if *.is_going { " and is being deleted" } else { "" })]
     Exists {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The run's namespace.
         namespace: String,
         /// Whether the existing run is being deleted. Its name becomes free afterwards.
@@ -25,32 +24,27 @@ pub enum Error {
     },
 
     /// The object does not exist.
-    #[error("{kind} '{name}' was not found in namespace '{namespace}'")]
+    #[error("{kind} '{name}' was not found{}", in_namespace(.namespace.as_deref()))]
     NotFound {
         /// The kind of the object.
         kind: &'static str,
         /// The name of the object.
         name: String,
-        /// The namespace in which we searched.
-        namespace: String,
+        /// The namespace in which we searched, if the object is namespaced.
+        namespace: Option<String>,
     },
 
     /// The server does not know the kind, or the namespace does not exist.
-    #[error("cannot {request}: {message}")]
-    Unknown {
-        /// The failed request.
-        request: Request,
-        /// The server's message.
-        message: String,
-    },
+    #[error("cannot {0}: {1}")]
+    Unknown(Request, String),
 
     /// Another writer created this version of the context meanwhile. We wrote nothing.
     #[error(
-        "version {wanted} of TaskRun '{name}' was made by someone else meanwhile; it is at version {found}, and nothing was added"
+        "version {wanted} of {run} was made by someone else meanwhile; it is at version {found}, and nothing was added"
     )]
     Conflict {
-        /// The name of the run.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The version that we wanted to create.
         wanted: i64,
         /// The version that the run has now.
@@ -58,105 +52,63 @@ pub enum Error {
     },
 
     /// The object changed during every try.
-    #[error(
-        "{kind} '{name}' changed during each of {} tries; nothing was written",
-        crate::TRIES
-    )]
-    Busy {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-    },
+    #[error("{0} changed during each of {tries} tries; nothing was written", tries = crate::TRIES)]
+    Busy(ObjectName),
 
     /// The run already has a file with this name.
-    #[error("TaskRun '{name}' has a file '{file}' already; an added file needs a new name")]
+    #[error("{run} has a file '{file}' already; an added file needs a new name")]
     FileExists {
-        /// The name of the run.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The name of the file.
         file: String,
     },
 
     /// The run has already finished.
-    #[error("{kind} '{name}' has finished: {phase} ({reason}){}", of_version(*.version))]
+    #[error("{run} has finished: {} ({}){}", .outcome.phase(), .outcome.reason(), of_version(*.version))]
     Finished {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-        /// `Succeeded` or `Failed`.
-        phase: &'static str,
-        /// The reason of the outcome.
-        reason: String,
+        /// The run's kind and name.
+        run: ObjectName,
+        /// The outcome.
+        outcome: Outcome,
         /// The version that finished, where the kind has versions.
         version: Option<i64>,
     },
 
     /// The run has not finished yet.
-    #[error("{kind} '{name}' has not finished: {}{phase}", subject(*.version))]
+    #[error("{run} has not finished: {}{phase}", subject(*.version))]
     NotFinished {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
+        /// The run's kind and name.
+        run: ObjectName,
         /// The unfinished version, if the kind has versions.
         version: Option<i64>,
         /// The run's phase.
-        phase: &'static str,
+        phase: String,
     },
 
     /// The run was cancelled, which cannot be undone.
-    #[error("{kind} '{name}' was cancelled, and that cannot be taken back")]
-    Cancelled {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-    },
+    #[error("{0} was cancelled, and that cannot be taken back")]
+    Cancelled(ObjectName),
 
     /// The run is being deleted.
-    #[error("{kind} '{name}' is being deleted")]
-    Deleting {
-        /// The run's kind.
-        kind: RunKind,
-        /// The run's name.
-        name: String,
-    },
+    #[error("{0} is being deleted")]
+    Deleting(ObjectName),
 
     /// The author lacks a permission, or an admission rule rejects the request.
-    #[error("not allowed to {request}: {message}")]
-    Denied {
-        /// The rejected request.
-        request: Request,
-        /// The server's message.
-        message: String,
-    },
+    #[error("not allowed to {0}: {1}")]
+    Denied(Request, String),
 
     /// The server does not accept the credentials.
-    #[error("the server does not accept these credentials: {message}")]
-    Unauthenticated {
-        /// The server's message.
-        message: String,
-    },
+    #[error("the server does not accept these credentials: {0}")]
+    Unauthenticated(String),
 
-    /// The server rejects the object as invalid.
-    #[error("the server refuses to {request}: {}", .causes.join("; "))]
-    Refused {
-        /// The rejected request.
-        request: Request,
-        /// The errors, one sentence per field.
-        causes: Vec<String>,
-    },
+    /// The server rejects the object as invalid. The message has one sentence per field.
+    #[error("the server refuses to {0}: {1}")]
+    Refused(Request, String),
 
     /// The server gave no usable response. After a write, it is unknown whether the write happened.
-    #[error("no usable answer to {request}: {message}")]
-    Unanswered {
-        /// The request without a usable response.
-        request: Request,
-        /// A description of the transport error or of the unexpected response.
-        message: String,
-    },
+    #[error("no usable answer to {0}: {1}")]
+    Unanswered(Request, String),
 }
 
 /// A request to the API server, for use in error messages.
@@ -175,21 +127,15 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request about one `TaskRun`.
+    /// Creates a request about one object. The namespace is that of a namespaced object.
     #[must_use]
-    pub fn of_run(verb: &'static str, namespace: &str, name: &str) -> Self {
-        Self::of_kind(RunKind::Task, verb, namespace, name)
-    }
-
-    /// Creates a request about one run of this kind.
-    #[must_use]
-    pub fn of_kind(kind: RunKind, verb: &'static str, namespace: &str, name: &str) -> Self {
+    pub fn about(verb: &'static str, object: &ObjectName, namespace: &str) -> Self {
         Self {
             verb,
-            kind: kind.name(),
-            resource: kind.row().crd_name,
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()),
+            kind: object.kind.name(),
+            resource: object.kind.crd_name,
+            name: Some(object.name.clone()),
+            namespace: object.kind.is_namespaced.then(|| namespace.to_owned()),
         }
     }
 
@@ -199,62 +145,40 @@ impl Request {
         if let kube::Error::Api(status) = error {
             return self.answered(*status);
         }
-        Error::Unanswered {
-            message: chain(&error),
-            request: self,
-        }
+        Error::Unanswered(self, chain(&error))
     }
 
-    /// Returns the kind of run. Only runs are written here; any other kind counts as a `TaskRun`.
-    fn run_kind(&self) -> RunKind {
-        let mut all = RunKind::ALL.into_iter();
-        all.find(|kind| kind.name() == self.kind)
-            .unwrap_or(RunKind::Task)
+    /// Returns the object of this name. Only kinds of the table are written here; any other kind
+    /// counts as a `TaskRun`.
+    fn object(&self, name: &str) -> ObjectName {
+        ObjectName::new(kinds::named(self.kind).unwrap_or(&TASK_RUN), name)
     }
 
     fn answered(self, status: Status) -> Error {
         let message = status.message.trim().to_owned();
         if is_denial(&message) {
-            return Error::Denied {
-                request: self,
-                message,
-            };
+            return Error::Denied(self, message);
         }
         match (status.code, self.name.clone()) {
-            (401, _) => Error::Unauthenticated { message },
-            (403, _) => Error::Denied {
-                request: self,
-                message,
-            },
+            (401, _) => Error::Unauthenticated(message),
+            (403, _) => Error::Denied(self, message),
             (404, Some(name)) if is_about(&status, &name) => Error::NotFound {
                 kind: self.kind,
                 name,
-                namespace: self.namespace.unwrap_or_default(),
+                namespace: self.namespace,
             },
-            (404, _) => Error::Unknown {
-                message: format!(
-                    "{message} (is Orchestrator installed, does the namespace exist?)"
-                ),
-                request: self,
-            },
+            (404, _) => {
+                let question = "is Orchestrator installed, does the namespace exist?";
+                Error::Unknown(self, format!("{message} ({question})"))
+            }
             (409, Some(name)) if status.reason == "AlreadyExists" => Error::Exists {
-                kind: self.run_kind(),
-                name,
+                run: self.object(&name),
                 namespace: self.namespace.unwrap_or_default(),
                 is_going: message.starts_with("object is being deleted"),
             },
-            (409, Some(name)) => Error::Busy {
-                kind: self.run_kind(),
-                name,
-            },
-            (400 | 413 | 422, _) => Error::Refused {
-                causes: causes(&status),
-                request: self,
-            },
-            (code, _) => Error::Unanswered {
-                message: format!("{message} (code {code})"),
-                request: self,
-            },
+            (409, Some(name)) => Error::Busy(self.object(&name)),
+            (400 | 413 | 422, _) => Error::Refused(self, causes(&status).join("; ")),
+            (code, _) => Error::Unanswered(self, format!("{message} (code {code})")),
         }
     }
 }
@@ -270,6 +194,11 @@ impl std::fmt::Display for Request {
             None => write!(out, " in all namespaces"),
         }
     }
+}
+
+/// Formats ` in namespace 'team'`, or an empty string without a namespace.
+fn in_namespace(namespace: Option<&str>) -> String {
+    namespace.map_or_else(String::new, |name| format!(" in namespace '{name}'"))
 }
 
 /// Formats `, version 2`, or an empty string without a version.
@@ -320,7 +249,8 @@ fn causes(status: &Status) -> Vec<String> {
 }
 
 /// Joins an error and its causes. A cause whose text is already contained is left out.
-fn chain(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -343,7 +273,8 @@ mod tests {
             "details": { "name": about, "causes": [] },
         }))
         .unwrap();
-        Request::of_run("create", "team", "shop-7").failed(kube::Error::Api(status.boxed()))
+        let run = ObjectName::new(&TASK_RUN, "shop-7");
+        Request::about("create", &run, "team").failed(kube::Error::Api(status.boxed()))
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The files of a run. They are validated once, into a type that cannot be invalid afterwards.
+//! The files of a run, validated before they are sent.
 
 use api::tasks::{CONTEXT_LIMIT, File};
 
@@ -7,11 +7,6 @@ pub const FILES: usize = 128;
 
 /// Maximum length of a file name, in characters.
 const NAME_LIMIT: usize = 253;
-
-/// Valid files of a run: 1 to [`FILES`] files, valid and unique names, at most [`CONTEXT_LIMIT`]
-/// bytes together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Files(Vec<File>);
 
 /// The reason why files are not valid as the files of a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,25 +46,12 @@ pub enum FilesError {
     },
 }
 
-impl Files {
-    /// Validates the files.
-    ///
-    /// # Errors
-    /// The first violation, with the name of the file.
-    pub fn new(files: Vec<File>) -> Result<Self, FilesError> {
-        check(&files)?;
-        Ok(Self(files))
-    }
-
-    /// Returns the files.
-    #[must_use]
-    pub fn as_slice(&self) -> &[File] {
-        &self.0
-    }
-}
-
-/// Checks that these files are valid as all files of a run.
-pub(crate) fn check(files: &[File]) -> Result<(), FilesError> {
+/// Checks that these are valid as all files of a run: 1 to [`FILES`] files, valid and unique names,
+/// at most [`CONTEXT_LIMIT`] bytes together.
+///
+/// # Errors
+/// The first violation, with the name of the file.
+pub fn check(files: &[File]) -> Result<(), FilesError> {
     if files.is_empty() {
         return Err(FilesError::None);
     }
@@ -164,7 +146,7 @@ mod tests {
             ),
         ];
         for (files, wanted) in cases {
-            assert_eq!(Files::new(files).err(), wanted);
+            assert_eq!(check(&files).err(), wanted);
         }
     }
 }

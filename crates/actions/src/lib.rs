@@ -18,36 +18,31 @@ mod docs;
 mod error;
 mod files;
 mod lifecycle;
+mod object;
 mod outcome;
-mod run;
 mod submit;
 
 pub use context::{Added, add as add_context};
-pub use docs::{Docs, run_docs_again, submit_docs};
-pub use error::{Error, Request};
-pub use files::{FILES, Files, FilesError};
+pub use docs::run_docs_again;
+pub use error::{Error, Request, chain};
+pub use files::{FILES, FilesError, check as check_files};
 pub use lifecycle::{Change, Changed, change, run_again};
-pub use outcome::{Outcome, outcome};
-pub use run::{Run, RunKind, RunStatusView};
-pub use submit::{DryRun, Submission, submit};
+pub use object::{Object, ObjectName, get, objects};
+pub use outcome::Outcome;
+pub use submit::{DryRun, Run, run_name, submit};
 
 /// Maximum number of tries for a write to an object that changes meanwhile. The operator writes a
 /// status only a few times in a run's life, so the second try nearly always succeeds.
 pub const TRIES: usize = 5;
 
 /// Checks that the run still has the context version that it had at the first try.
-fn same_version(
-    first_seen: &mut Option<i64>,
-    run: &api::tasks::TaskRun,
-    name: &str,
-) -> Result<(), Error> {
-    let found = run.spec.context_version;
+fn same_version(first_seen: &mut Option<i64>, found: i64, run: &ObjectName) -> Result<(), Error> {
     let known = *first_seen.get_or_insert(found);
     if known == found {
         return Ok(());
     }
     Err(Error::Conflict {
-        name: name.to_owned(),
+        run: run.clone(),
         wanted: known.saturating_add(1),
         found,
     })

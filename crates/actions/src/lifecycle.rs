@@ -1,51 +1,41 @@
-//! Cancels, suspends or resumes a run, or runs it again.
+//! Cancels, suspends or resumes an object, or runs a run again.
 
 use api::{
     Phase, Reason,
     status::condition::SUCCEEDED,
-    tasks::{RunPhase, TaskRun},
+    tasks::{RunPhase, TASK_RUN},
 };
 use kube::{
-    Api, Client,
+    Client,
     api::{Patch, PatchParams, ValidationDirective},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    Error, MANAGER, Outcome, Request, Run, RunKind, RunStatusView, TRIES, outcome, same_version,
+    Error, MANAGER, Object, ObjectName, Outcome, Request, TRIES, get, objects, same_version,
 };
 
-/// A change to a run.
+/// A change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Cancel the run. This cannot be undone.
     Cancel,
-    /// Suspend the run.
+    /// Suspend the object.
     Suspend,
-    /// Resume the run.
+    /// Resume the object.
     Resume,
 }
 
 /// The result of a change.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Changed<R = TaskRun> {
-    /// The change was written, and the operator will act on it.
-    Now(Box<R>),
-    /// The run already had this state, and nothing was written.
-    Before(Box<R>),
+pub struct Changed {
+    /// The current object.
+    pub object: Object,
+    /// Whether the change was written now. Otherwise the object already had this state.
+    pub is_new: bool,
 }
 
-impl<R> Changed<R> {
-    /// Returns the current run.
-    #[must_use]
-    pub fn run(&self) -> &R {
-        match self {
-            Self::Now(run) | Self::Before(run) => run,
-        }
-    }
-}
-
-/// Changes one field of an unfinished run.
+/// Changes one field of an unfinished run or of a long-lived object.
 ///
 /// # Guarantees
 /// A run that finishes meanwhile is not changed. Otherwise a finished run would be marked as
@@ -53,43 +43,42 @@ impl<R> Changed<R> {
 ///
 /// # Errors
 /// [`Error::Finished`], [`Error::Cancelled`], [`Error::Deleting`], or an error of the server.
-pub async fn change<R: Run>(
+pub async fn change(
     client: &Client,
     namespace: &str,
-    name: &str,
+    name: &ObjectName,
     change: Change,
-) -> Result<Changed<R>, Error> {
-    write(client, namespace, name, |run| wanted(run, name, change)).await
+) -> Result<Changed, Error> {
+    write(client, namespace, name, |object| wanted(object, change)).await
 }
 
-/// Runs a run again that has finished or that is blocked before its start. The run gets the next
+/// Runs a TaskRun again that has finished or that is blocked before its start. The run gets the next
 /// context version with the same files. Corrections made meanwhile (to an image, a limit) apply to
 /// it.
 ///
 /// # Errors
 /// [`Error::NotFinished`], [`Error::Cancelled`], [`Error::Deleting`], [`Error::Conflict`] if
 /// someone created a version meanwhile, or an error of the server.
-pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<TaskRun, Error> {
+pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<Object, Error> {
     let mut first_seen = None;
-    let changed = write(client, namespace, name, |run| {
-        same_version(&mut first_seen, run, name)?;
-        again(run, name)
-    })
-    .await?;
-    match changed {
-        Changed::Now(run) | Changed::Before(run) => Ok(*run),
-    }
+    let run = ObjectName::new(&TASK_RUN, name);
+    let changed = write(client, namespace, &run, |run| {
+        let version = run.version().unwrap_or_default();
+        same_version(&mut first_seen, version, &run.name)?;
+        again(run, version)
+    });
+    Ok(changed.await?.object)
 }
 
-/// Reads the run, decides, and writes on condition that the run has not changed since. If the run
+/// Reads the object, decides, and writes on condition that the object has not changed since. If it
 /// has changed, the function starts again.
-async fn write<R: Run>(
+async fn write(
     client: &Client,
     namespace: &str,
-    name: &str,
-    mut decide: impl FnMut(&R) -> Result<Option<Value>, Error>,
-) -> Result<Changed<R>, Error> {
-    let runs: Api<R> = Api::namespaced(client.clone(), namespace);
+    name: &ObjectName,
+    mut decide: impl FnMut(&Object) -> Result<Option<Value>, Error>,
+) -> Result<Changed, Error> {
+    let api = objects(client, name.kind, Some(namespace));
     let how = PatchParams {
         dry_run: false,
         force: false,
@@ -97,92 +86,71 @@ async fn write<R: Run>(
         field_validation: Some(ValidationDirective::Strict),
     };
     for _ in 0..TRIES {
-        let run = runs
-            .get(name)
-            .await
-            .map_err(|error| Request::of_kind(R::KIND, "get", namespace, name).failed(error))?;
-        let Some(spec) = decide(&run)? else {
-            return Ok(Changed::Before(Box::new(run)));
+        let object = get(client, namespace, name).await?;
+        let Some(spec) = decide(&object)? else {
+            let is_new = false;
+            return Ok(Changed { object, is_new });
         };
         let patch = json!({
-            "metadata": { "resourceVersion": run.meta().resource_version },
+            "metadata": { "resourceVersion": object.metadata.resource_version },
             "spec": spec,
         });
-        match runs.patch(name, &how, &Patch::Merge(patch)).await {
-            Ok(run) => return Ok(Changed::Now(Box::new(run))),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => {
-                return Err(Request::of_kind(R::KIND, "patch", namespace, name).failed(error));
+        match api.patch(&name.name, &how, &Patch::Merge(patch)).await {
+            Ok(written) => {
+                let object = Object::new(name.kind, written);
+                let is_new = true;
+                return Ok(Changed { object, is_new });
             }
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Request::about("patch", name, namespace).failed(error)),
         }
     }
-    Err(Error::Busy {
-        kind: R::KIND,
-        name: name.to_owned(),
-    })
+    Err(Error::Busy(name.clone()))
 }
 
-/// Returns the field to be written, or `None` if the run already has this state.
-fn wanted<R: Run>(run: &R, name: &str, change: Change) -> Result<Option<Value>, Error> {
-    let outcome = outcome(run);
+/// Returns the field to be written, or `None` if the object already has this state.
+fn wanted(object: &Object, change: Change) -> Result<Option<Value>, Error> {
+    let outcome = object.outcome();
     if change == Change::Cancel && outcome == Some(Outcome::Cancelled) {
         return Ok(None);
     }
-    if run.meta().deletion_timestamp.is_some() {
-        return Err(Error::Deleting {
-            kind: R::KIND,
-            name: name.to_owned(),
-        });
+    // The deletion of a long-lived object may wait for a user, and its spec still applies then.
+    if object.name.is_run() {
+        object.check_not_deleting()?;
     }
     if let Some(outcome) = outcome {
         return Err(Error::Finished {
-            kind: R::KIND,
-            name: name.to_owned(),
-            phase: outcome.phase(),
-            reason: outcome.reason().to_owned(),
-            version: run.context_version(),
+            run: object.name.clone(),
+            outcome,
+            version: object.version(),
         });
     }
-    if run.is_cancelled() && change != Change::Cancel {
-        return Err(Error::Cancelled {
-            kind: R::KIND,
-            name: name.to_owned(),
-        });
+    let is_cancelled = object.is_set("spec.cancel");
+    let is_suspended = object.is_set("spec.suspend");
+    if is_cancelled && change != Change::Cancel {
+        return Err(Error::Cancelled(object.name.clone()));
     }
     Ok(match change {
-        Change::Cancel if run.is_cancelled() => None,
-        Change::Cancel => Some(json!({ "cancel": true })),
-        Change::Suspend => (!run.is_suspended()).then(|| json!({ "suspend": true })),
-        Change::Resume => run.is_suspended().then(|| json!({ "suspend": false })),
+        Change::Cancel => (!is_cancelled).then(|| json!({ "cancel": true })),
+        Change::Suspend => (!is_suspended).then(|| json!({ "suspend": true })),
+        Change::Resume => is_suspended.then(|| json!({ "suspend": false })),
     })
 }
 
-fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
-    if run.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Deleting {
-            kind: RunKind::Task,
-            name: name.to_owned(),
-        });
+fn again(run: &Object, version: i64) -> Result<Option<Value>, Error> {
+    run.check_not_deleting()?;
+    if run.is_set("spec.cancel") {
+        return Err(Error::Cancelled(run.name.clone()));
     }
-    if run.spec.cancel {
-        return Err(Error::Cancelled {
-            kind: RunKind::Task,
-            name: name.to_owned(),
-        });
-    }
-    let version = run.spec.context_version;
-    let status = run.status_view();
-    if outcome(run).is_none() && !status.is_some_and(is_blocked) {
-        let phase = status.and_then(|status| status.phase);
+    if run.outcome().is_none() && !is_blocked(run) {
         return Err(Error::NotFinished {
-            kind: RunKind::Task,
-            name: name.to_owned(),
+            run: run.name.clone(),
             version: Some(version),
-            phase: phase.unwrap_or(RunPhase::Pending).name(),
+            phase: run.phase().to_owned(),
         });
     }
     let mut change = json!({ "contextVersion": version.saturating_add(1) });
-    if run.spec.suspend {
+    if run.is_set("spec.suspend") {
         // The run is still suspended from before. Without this, the new version would never start.
         change["suspend"] = json!(false);
     }
@@ -191,10 +159,12 @@ fn again(run: &TaskRun, name: &str) -> Result<Option<Value>, Error> {
 
 /// Returns whether the run is blocked by a problem before its start. Then no container runs that a
 /// new version would stop.
-fn is_blocked(status: RunStatusView<'_>) -> bool {
+fn is_blocked(run: &Object) -> bool {
     let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
-    let reason = status.progress.condition(SUCCEEDED);
-    status.phase == Some(RunPhase::Pending)
+    let progress = run.progress.as_ref();
+    let progress = progress.filter(|_| run.recorded_version() == run.version());
+    let reason = progress.and_then(|progress| progress.condition(SUCCEEDED));
+    run.phase() == RunPhase::Pending.name()
         && reason.is_some_and(|known| ordinary.iter().all(|word| word.name() != known.reason))
 }
 
@@ -202,7 +172,7 @@ fn is_blocked(status: RunStatusView<'_>) -> bool {
 mod tests {
     use super::*;
 
-    fn run(spec: Value, reason: Option<&str>) -> TaskRun {
+    fn run(spec: Value, reason: Option<&str>) -> Object {
         let mut all = json!({ "taskId": 7, "serviceName": "shop", "agentName": "writer",
             "contextVersion": 2, "markdownFiles": [] });
         for (key, value) in spec.as_object().unwrap() {
@@ -223,12 +193,12 @@ mod tests {
             ],
             None => vec![],
         };
-        serde_json::from_value(json!({
+        let run = json!({
             "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
             "metadata": { "name": "shop-7" }, "spec": all,
             "status": { "contextVersion": 2, "phase": "Running", "conditions": conditions },
-        }))
-        .unwrap()
+        });
+        Object::new(&TASK_RUN, serde_json::from_value(run).unwrap())
     }
 
     #[test]
@@ -294,7 +264,7 @@ mod tests {
             ),
         ];
         for (spec, reason, change, expected) in cases {
-            let found = wanted(&run(spec.clone(), reason), "shop-7", change);
+            let found = wanted(&run(spec.clone(), reason), change);
             match (found, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{spec} {change:?}"),
                 (Err(error), Err(words)) => {
@@ -316,17 +286,12 @@ mod tests {
         ];
         for (phase, reason, wanted) in cases {
             let mut blocked = run(json!({}), Some(reason));
-            let status = blocked.status.as_mut().unwrap();
-            status.phase = serde_json::from_value(json!(phase)).unwrap();
-            status
-                .progress
+            blocked.data["status"]["phase"] = json!(phase);
+            let progress = blocked.progress.as_mut().unwrap();
+            progress
                 .conditions
                 .retain(|known| known.type_ != "Finished");
-            assert_eq!(
-                again(&blocked, "shop-7").is_ok(),
-                wanted,
-                "{phase} {reason}"
-            );
+            assert_eq!(again(&blocked, 2).is_ok(), wanted, "{phase} {reason}");
         }
     }
 
@@ -360,13 +325,35 @@ mod tests {
             ),
         ];
         for (spec, reason, expected) in cases {
-            match (again(&run(spec.clone(), reason), "shop-7"), expected) {
+            let run = run(spec.clone(), reason);
+            match (again(&run, run.version().unwrap()), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, Some(expected), "{spec}"),
                 (Err(error), Err(words)) => {
                     assert!(error.to_string().contains(words), "{error}");
                 }
                 (found, expected) => panic!("{spec}: {found:?}, not {expected:?}"),
             }
+        }
+    }
+
+    /// A long-lived object has no outcome, and may be changed while it is being deleted.
+    #[test]
+    fn a_tenant_is_suspended_and_resumed() {
+        let tenant = |suspend: bool| {
+            let tenant = json!({ "metadata": { "name": "acme",
+                "deletionTimestamp": "2026-01-01T00:00:00Z" }, "spec": { "suspend": suspend },
+                "status": { "phase": "Running" } });
+            let row = &api::tenants::TENANT;
+            Object::new(row, serde_json::from_value(tenant).unwrap())
+        };
+        let cases = [
+            (false, Change::Suspend, Some(json!({ "suspend": true }))),
+            (true, Change::Suspend, None),
+            (true, Change::Resume, Some(json!({ "suspend": false }))),
+            (false, Change::Resume, None),
+        ];
+        for (is_suspended, change, expected) in cases {
+            assert_eq!(wanted(&tenant(is_suspended), change).unwrap(), expected);
         }
     }
 }

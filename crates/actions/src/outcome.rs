@@ -1,11 +1,9 @@
-//! The outcome of a run, read from its conditions, for the context version in the spec.
+//! The outcome of a run, read from its conditions.
 
 use api::{
-    Reason,
+    CommonStatus, Reason,
     status::condition::{FINISHED, SUCCEEDED},
 };
-
-use crate::Run;
 
 /// The outcome of a finished run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +17,21 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns the outcome in a status, or `None` if the run has not finished.
+    #[must_use]
+    pub fn of(progress: &CommonStatus) -> Option<Self> {
+        if !progress.is_true(FINISHED) {
+            return None;
+        }
+        let succeeded = progress.condition(SUCCEEDED);
+        let reason = succeeded.map_or("", |condition| condition.reason.as_str());
+        Some(match succeeded.map(|condition| condition.status.as_str()) {
+            Some("True") => Self::Succeeded,
+            Some(_) | None if reason == Reason::Cancelled.name() => Self::Cancelled,
+            Some(_) | None => Self::Failed(reason.to_owned()),
+        })
+    }
+
     /// Returns the phase of a run with this outcome.
     #[must_use]
     pub fn phase(&self) -> &'static str {
@@ -39,40 +52,22 @@ impl Outcome {
     }
 }
 
-/// Returns the outcome of the run, or `None` while the context version in the spec has not
-/// finished.
-///
-/// A status of an earlier version is ignored.
-#[must_use]
-pub fn outcome<R: Run>(run: &R) -> Option<Outcome> {
-    let progress = run.status_view()?.progress;
-    if !progress.is_true(FINISHED) {
-        return None;
-    }
-    let succeeded = progress.condition(SUCCEEDED);
-    let reason = succeeded.map_or("", |condition| condition.reason.as_str());
-    Some(match succeeded.map(|condition| condition.status.as_str()) {
-        Some("True") => Outcome::Succeeded,
-        Some(_) | None if reason == Reason::Cancelled.name() => Outcome::Cancelled,
-        Some(_) | None => Outcome::Failed(reason.to_owned()),
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use api::tasks::TaskRun;
+    use api::tasks::TASK_RUN;
 
     use super::*;
+    use crate::Object;
 
-    fn run(version: i64, status: &serde_json::Value) -> TaskRun {
-        serde_json::from_value(serde_json::json!({
+    fn run(version: i64, status: &serde_json::Value) -> Object {
+        let run = serde_json::json!({
             "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
             "metadata": { "name": "shop-7" },
             "spec": { "taskId": 7, "serviceName": "shop", "agentName": "writer",
                 "contextVersion": version, "markdownFiles": [] },
             "status": status,
-        }))
-        .unwrap()
+        });
+        Object::new(&TASK_RUN, serde_json::from_value(run).unwrap())
     }
 
     fn status(version: i64, finished: &str, succeeded: &str, reason: &str) -> serde_json::Value {
@@ -112,7 +107,7 @@ mod tests {
             ),
         ];
         for (status, wanted) in cases {
-            assert_eq!(outcome(&run(2, &status)), wanted, "{status}");
+            assert_eq!(run(2, &status).outcome(), wanted, "{status}");
         }
     }
 }

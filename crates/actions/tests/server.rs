@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use actions::{
-    Change, Changed, Docs, DryRun, Error, Files, RunKind, Submission, add_context, change,
-    run_again, run_docs_again, submit, submit_docs,
+    Change, Changed, DryRun, Error, ObjectName, add_context, change, run_again, run_docs_again,
+    submit,
 };
 use anyhow::{Context, Result, bail};
-use api::tasks::{DocsRun, File, TaskRun};
+use api::tasks::{DOCS_RUN, DocsRun, File, TASK_RUN, TaskRun};
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -23,15 +23,10 @@ fn file(name: &str, content: &str) -> File {
     }
 }
 
-fn submission(files: &[(&str, &str)]) -> Result<Submission> {
-    let files = files.iter().map(|(name, content)| file(name, content));
-    Ok(Submission {
-        name: None,
-        task_id: 7,
-        service_name: "shop".to_owned(),
-        agent_name: "writer".to_owned(),
-        files: Files::new(files.collect())?,
-    })
+fn task(content: &str) -> Result<TaskRun> {
+    let spec = json!({ "taskId": 7, "serviceName": "shop", "agentName": "writer",
+        "markdownFiles": [{ "filename": "task.md", "content": content }] });
+    Ok(TaskRun::new("shop-7", serde_json::from_value(spec)?))
 }
 
 async fn prepared(env: &Env) -> Result<()> {
@@ -40,8 +35,12 @@ async fn prepared(env: &Env) -> Result<()> {
 
 async fn submitted(env: &Env) -> Result<TaskRun> {
     prepared(env).await?;
-    let wanted = submission(&[("task.md", "Do it.")])?;
+    let wanted = task("Do it.")?;
     Ok(submit(&env.client, &env.namespace, &wanted, DryRun::Off).await?)
+}
+
+async fn changed(env: &Env, name: &ObjectName, wanted: Change) -> Result<Changed, Error> {
+    change(&env.client, &env.namespace, name, wanted).await
 }
 
 async fn stored(env: &Env) -> Result<TaskRun> {
@@ -84,18 +83,16 @@ async fn r21_of_submits_at_once_exactly_one_wins() -> Result<()> {
         prepared(&env).await?;
         let each = (0..8).map(async |number: i32| {
             let content = format!("I am number {number}.");
-            let wanted = submission(&[("task.md", &content)])?;
-            anyhow::Ok((
-                content,
-                submit(&env.client, &env.namespace, &wanted, DryRun::Off).await,
-            ))
+            let wanted = task(&content)?;
+            let made = submit(&env.client, &env.namespace, &wanted, DryRun::Off).await;
+            anyhow::Ok((content, made))
         });
         let (mut won, mut lost) = (Vec::new(), 0);
         for result in join_all(each).await {
             match result? {
                 (content, Ok(_)) => won.push(content),
-                (_, Err(Error::Exists { name, is_going, .. })) => {
-                    assert!(name == "shop-7" && !is_going);
+                (_, Err(Error::Exists { run, is_going, .. })) => {
+                    assert!(run.name == "shop-7" && !is_going);
                     lost += 1;
                 }
                 (_, Err(error)) => bail!("{error}"),
@@ -115,7 +112,7 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
     suite::test(Tier::Api, "dry-run", async |env| {
         prepared(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
-        let wanted = submission(&[("task.md", "Do it.")])?;
+        let wanted = task("Do it.")?;
         submit(client, namespace, &wanted, DryRun::On).await?;
         submit(client, namespace, &wanted, DryRun::Off).await?;
         let again = submit(client, namespace, &wanted, DryRun::On).await;
@@ -283,22 +280,23 @@ async fn records_of_the_operator_are_no_conflict() -> Result<()> {
 async fn a_run_is_held_let_go_and_cancelled() -> Result<()> {
     suite::test(Tier::Api, "lifecycle", async |env| {
         submitted(&env).await?;
-        let apply = async |wanted: Change| {
-            change::<TaskRun>(&env.client, &env.namespace, "shop-7", wanted).await
-        };
-        assert!(matches!(apply(Change::Resume).await?, Changed::Before(_)));
-        assert!(apply(Change::Suspend).await?.run().spec.suspend);
-        assert!(matches!(apply(Change::Suspend).await?, Changed::Before(_)));
-        assert!(!apply(Change::Resume).await?.run().spec.suspend);
-        assert!(apply(Change::Cancel).await?.run().spec.cancel);
-        assert!(matches!(apply(Change::Cancel).await?, Changed::Before(_)));
+        let run = ObjectName::new(&TASK_RUN, "shop-7");
+        let apply = async |wanted: Change| changed(&env, &run, wanted).await;
+        let is_set = |changed: &Changed, path| changed.is_new && changed.object.is_set(path);
+        assert!(!apply(Change::Resume).await?.is_new);
+        assert!(is_set(&apply(Change::Suspend).await?, "spec.suspend"));
+        assert!(!apply(Change::Suspend).await?.is_new);
+        let resumed = apply(Change::Resume).await?;
+        assert!(resumed.is_new && !resumed.object.is_set("spec.suspend"));
+        assert!(is_set(&apply(Change::Cancel).await?, "spec.cancel"));
+        assert!(!apply(Change::Cancel).await?.is_new);
         let held = apply(Change::Suspend).await;
-        assert!(matches!(held, Err(Error::Cancelled { .. })), "{held:?}");
+        assert!(matches!(held, Err(Error::Cancelled(_))), "{held:?}");
         let added = [file("", "More.")];
         let added = add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await;
-        assert!(matches!(added, Err(Error::Cancelled { .. })), "{added:?}");
-        let missing =
-            change::<TaskRun>(&env.client, &env.namespace, "no-such", Change::Cancel).await;
+        assert!(matches!(added, Err(Error::Cancelled(_))), "{added:?}");
+        let missing = ObjectName::new(&TASK_RUN, "no-such");
+        let missing = changed(&env, &missing, Change::Cancel).await;
         assert!(
             matches!(missing, Err(Error::NotFound { .. })),
             "{missing:?}"
@@ -326,11 +324,12 @@ async fn only_a_finished_run_runs_again() -> Result<()> {
             "{running:?}"
         );
         record(&env, &finished(1, "False", "NonZeroExit")).await?;
-        let cancel = change::<TaskRun>(&env.client, &env.namespace, "shop-7", Change::Cancel).await;
+        let cancel = changed(&env, &ObjectName::new(&TASK_RUN, "shop-7"), Change::Cancel).await;
         assert!(matches!(cancel, Err(Error::Finished { .. })), "{cancel:?}");
         let second = again().await?;
-        assert_eq!(second.spec.context_version, 2);
-        assert_eq!(second.spec.markdown_files, first.spec.markdown_files);
+        assert_eq!(second.version(), Some(2));
+        let files: Option<Vec<File>> = second.part("spec.markdownFiles");
+        assert_eq!(files, Some(first.spec.markdown_files));
         let superseded = again().await;
         assert!(
             matches!(
@@ -369,24 +368,13 @@ async fn of_retries_at_once_one_makes_the_version() -> Result<()> {
     .await
 }
 
-fn docs(name: &str) -> Docs {
-    Docs {
-        name: name.to_owned(),
-        repository_url: "https://git.example.com/team/shop".to_owned(),
-        source_branch: "main".to_owned(),
-        working_directory: None,
-        agent_name: "writer".to_owned(),
-        model: None,
-        instructions: None,
-        include_codebase: false,
-        credentials_secret: Some("git".to_owned()),
-        output_branch: None,
-        output_path: None,
-        require_changes: true,
-        commit_message: None,
-        timeout: Some(Duration::from_secs(1800)),
-    }
+fn docs(name: &str, repository: &str) -> Result<DocsRun> {
+    let spec = json!({ "repositoryUrl": repository, "sourceBranch": "main", "agentName": "writer",
+        "credentialsSecretRef": { "name": "git" }, "timeout": "30m" });
+    Ok(DocsRun::new(name, serde_json::from_value(spec)?))
 }
+
+const REPOSITORY: &str = "https://git.example.com/team/shop";
 
 /// Writes the status of a DocsRun as the operator would.
 async fn record_docs(env: &Env, name: &str, status: &Value) -> Result<()> {
@@ -410,14 +398,15 @@ fn docs_finished(value: &str, reason: &str) -> Value {
 async fn r21_of_docs_submitted_at_once_exactly_one_wins() -> Result<()> {
     suite::test(Tier::Api, "docs-r21", async |env| {
         prepared(&env).await?;
-        let wanted = docs("guide");
-        let create = || submit_docs(&env.client, &env.namespace, &wanted, DryRun::Off);
+        let (client, namespace) = (&env.client, &env.namespace);
+        let wanted = docs("guide", REPOSITORY)?;
+        let create = || submit(client, namespace, &wanted, DryRun::Off);
         let (mut won, mut lost) = (0, 0);
         for result in join_all((0..8).map(|_| create())).await {
             match result {
                 Ok(_) => won += 1,
-                Err(Error::Exists { kind, name, .. }) => {
-                    assert!(kind == RunKind::Docs && name == "guide");
+                Err(Error::Exists { run, .. }) => {
+                    assert_eq!(run, ObjectName::new(&DOCS_RUN, "guide"));
                     lost += 1;
                 }
                 Err(error) => bail!("{error}"),
@@ -425,12 +414,9 @@ async fn r21_of_docs_submitted_at_once_exactly_one_wins() -> Result<()> {
         }
         assert_eq!((won, lost), (1, 7));
         let stored = env.api::<DocsRun>().get("guide").await?;
-        assert_eq!(stored.spec, wanted.run(&env.namespace).spec);
-        let hostile = Docs {
-            repository_url: "--upload-pack=x".to_owned(),
-            ..docs("hostile")
-        };
-        let refused = submit_docs(&env.client, &env.namespace, &hostile, DryRun::On).await;
+        assert_eq!(stored.spec, wanted.spec);
+        let hostile = docs("hostile", "--upload-pack=x")?;
+        let refused = submit(client, namespace, &hostile, DryRun::On).await;
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
         Ok(())
     })
@@ -443,21 +429,17 @@ async fn of_docs_run_again_at_once_one_is_made_on_the_same_branch() -> Result<()
     suite::test(Tier::Api, "docs-again", async |env| {
         prepared(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
-        let first = submit_docs(client, namespace, &docs("guide"), DryRun::Off).await?;
+        let guide = ObjectName::new(&DOCS_RUN, "guide");
+        let first = docs("guide", REPOSITORY)?;
+        submit(client, namespace, &first, DryRun::Off).await?;
         let going = run_docs_again(client, namespace, "guide").await;
         assert!(
-            matches!(
-                &going,
-                Err(Error::NotFinished {
-                    kind: RunKind::Docs,
-                    ..
-                })
-            ),
+            matches!(&going, Err(Error::NotFinished { run, .. }) if *run == guide),
             "{going:?}"
         );
-        change::<DocsRun>(client, namespace, "guide", Change::Cancel).await?;
+        changed(&env, &guide, Change::Cancel).await?;
         record_docs(&env, "guide", &docs_finished("False", "Cancelled")).await?;
-        let held = change::<DocsRun>(client, namespace, "guide", Change::Suspend).await;
+        let held = changed(&env, &guide, Change::Suspend).await;
         assert!(matches!(held, Err(Error::Finished { .. })), "{held:?}");
 
         let (mut made, mut lost) = (Vec::new(), 0);
@@ -465,8 +447,8 @@ async fn of_docs_run_again_at_once_one_is_made_on_the_same_branch() -> Result<()
         for result in join_all(each).await {
             match result {
                 Ok(run) => made.push(run),
-                Err(Error::Exists { name, .. }) => {
-                    assert_eq!(name, "guide-r2");
+                Err(Error::Exists { run, .. }) => {
+                    assert_eq!(run.name, "guide-r2");
                     lost += 1;
                 }
                 Err(error) => bail!("{error}"),

@@ -2,10 +2,11 @@
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
+use actions::ObjectName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::target::{self, RunName, RunOrTenant};
+use crate::target;
 
 /// Submit, watch and diagnose runs of agents, and operate Tenants
 #[derive(Debug, Parser)]
@@ -13,15 +14,15 @@ use crate::target::{self, RunName, RunOrTenant};
 #[command(
     after_help = "Exit codes: 0 done · 1 the run failed · 2 usage or client error · 3 timed out, the run continues · 4 cancelled or denied · 5 not found"
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Command
     #[command(subcommand)]
-    pub verb: Verb,
+    pub(crate) verb: Verb,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// List objects of a kind, or get one of them
     #[command(about = format!("List {}, or get one of them", target::nouns("s")))]
     Get(Get),
@@ -60,47 +61,46 @@ pub enum Verb {
 
 /// Cluster connection and colors.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// Namespace [default: the kubeconfig context's]
     #[arg(short, long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Kubeconfig context [default: the current context]
     #[arg(long, value_name = "CONTEXT")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
     /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "PATH")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Disable colors, like the variable NO_COLOR
     #[arg(long)]
-    pub no_color: bool,
+    pub(crate) no_color: bool,
 }
 
 /// `get`
 #[derive(Debug, Args)]
-pub struct Get {
+pub(crate) struct Get {
     /// Kind, kind and name, or the name of a run
     #[arg(value_name = "KIND NAME", num_args = 0..=2, help = target::help_of_get())]
-    pub what: Vec<String>,
+    pub(crate) what: Vec<String>,
     /// List across all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
-    pub all_namespaces: bool,
+    pub(crate) all_namespaces: bool,
     /// Label selector
     #[arg(short = 'l', long, value_name = "LABELS")]
-    pub selector: Option<String>,
+    pub(crate) selector: Option<String>,
     /// Output format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    pub output: Option<Format>,
+    pub(crate) output: Option<Format>,
     /// Watch for changes
     #[arg(short, long)]
-    pub watch: bool,
+    pub(crate) watch: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// Output format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Table with messages
     Wide,
     /// JSON
@@ -113,7 +113,7 @@ pub enum Format {
 
 /// Output format of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ObjectFormat {
+pub(crate) enum ObjectFormat {
     /// JSON
     Json,
     /// YAML
@@ -124,7 +124,7 @@ pub enum ObjectFormat {
 
 /// Output format of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DataFormat {
+pub(crate) enum DataFormat {
     /// JSON
     Json,
     /// YAML
@@ -133,77 +133,69 @@ pub enum DataFormat {
 
 /// `describe`
 #[derive(Debug, Args)]
-pub struct Describe {
+pub(crate) struct Describe {
     /// Kind and name, or the name of a run
     #[arg(value_name = "TARGET", required = true, num_args = 1..=2, help = target::help_of_target(&[]))]
-    pub target: Vec<String>,
+    pub(crate) target: Vec<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// A command about one run.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN")]
-    pub run: RunName,
+    #[arg(value_name = "RUN", value_parser = target::run)]
+    pub(crate) run: ObjectName,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// A command that suspends or resumes a run or a Tenant.
 #[derive(Debug, Args)]
-pub struct SuspendArgs {
+pub(crate) struct SuspendArgs {
     /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
-    #[arg(value_name = "RUN")]
-    pub target: RunOrTenant,
+    #[arg(value_name = "RUN", value_parser = target::run_or_tenant)]
+    pub(crate) target: ObjectName,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// `why`
 #[derive(Debug, Args)]
-pub struct Why {
+pub(crate) struct Why {
     /// Kind and name, or the name of a run
     #[arg(value_name = "TARGET", required = true, num_args = 1..=2, help = target::help_of_target(&["job", "pod"]))]
-    pub target: Vec<String>,
+    pub(crate) target: Vec<String>,
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    pub output: Option<DataFormat>,
+    pub(crate) output: Option<DataFormat>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// `logs`
 #[derive(Debug, Args)]
-pub struct Logs {
-    /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN")]
-    pub run: RunName,
+pub(crate) struct Logs {
     /// Follow the logs from the start of the container to its end
     #[arg(short, long)]
-    pub follow: bool,
+    pub(crate) follow: bool,
     /// Attempt [default: the last one]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
-    pub attempt: Option<u32>,
+    pub(crate) attempt: Option<u32>,
     /// Container; only a DocsRun has all three [default: agent]
     #[arg(short, long, value_enum, value_name = "NAME")]
-    pub container: Option<Step>,
+    pub(crate) container: Option<Step>,
     /// Print all containers one after the other, each line prefixed with the container's name
     #[arg(long, conflicts_with = "container")]
-    pub all: bool,
+    pub(crate) all: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) of: RunArgs,
 }
 
 /// A container of a run's Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Step {
+pub(crate) enum Step {
     /// Clones the repository, before the agent
     Clone,
     /// Runs the agent
@@ -214,32 +206,28 @@ pub enum Step {
 
 /// `events`
 #[derive(Debug, Args)]
-pub struct Events {
-    /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN")]
-    pub run: RunName,
+pub(crate) struct Events {
     /// Watch for new Events
     #[arg(short, long)]
-    pub watch: bool,
+    pub(crate) watch: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) of: RunArgs,
 }
 
 /// Options for waiting for the end of a run.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct WaitOptions {
+pub(crate) struct WaitOptions {
     /// Wait until the run finishes; the exit code is its outcome
     #[arg(long)]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// Timeout, such as 30s, 10m or 1h30m [default: none]
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration)]
-    pub timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// Dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DryRun {
+pub(crate) enum DryRun {
     /// Print the object without sending it
     Client,
     /// Let the server validate the object without storing it
@@ -253,68 +241,53 @@ pub enum DryRun {
     subcommand_negates_reqs = true,
     after_help = "Each file becomes a file of the run with the same name. Folders are read recursively; a file in a subfolder is prefixed with the names of the subfolders ('notes/a.md' becomes 'notes-a.md'). The command rejects hidden files, symbolic links, files that are not UTF-8 text, and names that occur twice."
 )]
-pub struct Submit {
+pub(crate) struct Submit {
     /// Another kind than a TaskRun
     #[command(subcommand)]
-    pub other: Option<SubmitOther>,
+    pub(crate) other: Option<SubmitOther>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub task: Option<SubmitTask>,
+    pub(crate) task: Option<SubmitTask>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub submit_options: SubmitOptions,
+    pub(crate) submit_options: SubmitOptions,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub wait_options: WaitOptions,
+    pub(crate) wait_options: WaitOptions,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
-}
-
-impl Submit {
-    /// Cluster connection.
-    #[must_use]
-    pub fn cluster(&self) -> Cluster {
-        match &self.other {
-            Some(SubmitOther::Docs(docs)) => docs.cluster.clone(),
-            None => self.cluster.clone(),
-        }
-    }
+    pub(crate) cluster: Cluster,
 }
 
 /// The other kinds that can be submitted.
 #[derive(Debug, Subcommand)]
-pub enum SubmitOther {
+pub(crate) enum SubmitOther {
     /// Create a DocsRun: an agent writes documentation, which is pushed to a branch of a repository
     Docs(Box<SubmitDocs>),
 }
 
 /// `submit`, of a task. No arguments of others in it: only then clap knows whether any was given.
 #[derive(Debug, Args)]
-pub struct SubmitTask {
+pub(crate) struct SubmitTask {
     /// Files and folders
     #[arg(value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
+    pub(crate) paths: Vec<PathBuf>,
     /// Name of the service
     #[arg(long, value_name = "NAME")]
-    pub service: String,
+    pub(crate) service: String,
     /// Number of the task
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..=2_147_483_647))]
-    pub task_id: i64,
+    pub(crate) task_id: i64,
     /// Agent that runs the task
     #[arg(long, value_name = "NAME")]
-    pub agent: String,
+    pub(crate) agent: String,
     /// Name of the run [default: SERVICE-NUMBER]
     #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
 /// Dry run and output of a submission.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct SubmitOptions {
+pub(crate) struct SubmitOptions {
     /// Do not persist changes
     #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
-    pub dry_run: Option<DryRun>,
+    pub(crate) dry_run: Option<DryRun>,
     /// Output format [default: one sentence]
     #[arg(
         short,
@@ -323,7 +296,7 @@ pub struct SubmitOptions {
         value_name = "FORMAT",
         conflicts_with = "wait"
     )]
-    pub output: Option<ObjectFormat>,
+    pub(crate) output: Option<ObjectFormat>,
 }
 
 /// `submit docs`
@@ -331,58 +304,55 @@ pub struct SubmitOptions {
 #[command(
     after_help = "Credentials are in the Secret, never in the URL: 'username' and 'password' for https, 'identity' and 'known_hosts' for ssh, 'ca.crt' for a private certificate authority. The agent cannot read them. Only files below the output path are committed and pushed."
 )]
-pub struct SubmitDocs {
+pub(crate) struct SubmitDocs {
     /// Name of the run
     #[arg(value_name = "NAME")]
-    pub name: String,
+    pub(crate) name: String,
     /// URL of the repository: https://HOST/PATH or ssh://USER@HOST/PATH
     #[arg(long, value_name = "URL")]
-    pub repository: String,
+    pub(crate) repository: String,
     /// Branch that the agent reads, at its head when the run starts
     #[arg(long, value_name = "BRANCH")]
-    pub branch: String,
+    pub(crate) branch: String,
     /// Agent that writes the documentation
     #[arg(long, value_name = "NAME")]
-    pub agent: String,
+    pub(crate) agent: String,
     /// Working directory of the agent [default: the root of the repository]
     #[arg(long, value_name = "FOLDER")]
-    pub working_directory: Option<String>,
+    pub(crate) working_directory: Option<String>,
     /// Files and folders with instructions for the agent
     #[arg(long, value_name = "PATH", num_args = 1..)]
-    pub instructions: Vec<PathBuf>,
+    pub(crate) instructions: Vec<PathBuf>,
     /// Language model for the agent
     #[arg(long, value_name = "MODEL")]
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// Give the agent the whole checkout instead of its working directory
     #[arg(long)]
-    pub include_codebase: bool,
+    pub(crate) include_codebase: bool,
     /// Secret with the credentials for the Git server
     #[arg(long, value_name = "NAME")]
-    pub secret: Option<String>,
+    pub(crate) secret: Option<String>,
     /// Branch to push to [default: docs/NAME]
     #[arg(long, value_name = "BRANCH")]
-    pub output_branch: Option<String>,
+    pub(crate) output_branch: Option<String>,
     /// Directory to commit [default: docs/]
     #[arg(long, value_name = "FOLDER")]
-    pub output_path: Option<String>,
+    pub(crate) output_path: Option<String>,
     /// Succeed without a commit if nothing changed
     #[arg(long)]
-    pub allow_no_changes: bool,
+    pub(crate) allow_no_changes: bool,
     /// Commit message; a line with the name of the run is appended
     #[arg(long, value_name = "TEXT")]
-    pub commit_message: Option<String>,
+    pub(crate) commit_message: Option<String>,
     /// Timeout of the agent, such as 30m [default: the Agent's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub agent_timeout: Option<Duration>,
+    pub(crate) agent_timeout: Option<Duration>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub submit_options: SubmitOptions,
+    pub(crate) submit_options: SubmitOptions,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub wait_options: WaitOptions,
+    pub(crate) wait_options: WaitOptions,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// Distinguishes the verb `docs` from a task with a directory named `docs`, by arguments that only a task has.
@@ -404,7 +374,7 @@ pub(crate) fn with_folder_docs(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 /// `context`
 #[derive(Debug, Subcommand)]
-pub enum Context {
+pub(crate) enum Context {
     /// Add files to a TaskRun as the next version of its context, which starts it again
     Add(ContextAdd),
 }
@@ -414,22 +384,20 @@ pub enum Context {
 #[command(
     after_help = "Earlier files do not change. If another user adds the same version first, the command fails and adds nothing."
 )]
-pub struct ContextAdd {
+pub(crate) struct ContextAdd {
     /// Name of the run
-    #[arg(value_name = "RUN")]
-    pub run: RunName,
+    #[arg(value_name = "RUN", value_parser = target::run)]
+    pub(crate) run: ObjectName,
     /// Files and folders; '-' is the standard input, as 'context-v{N}.md' of the new version N
     #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Do not persist changes
     #[arg(long, value_enum, value_name = "BY", conflicts_with = "wait")]
-    pub dry_run: Option<DryRun>,
+    pub(crate) dry_run: Option<DryRun>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub wait_options: WaitOptions,
+    pub(crate) wait_options: WaitOptions,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// `wait`
@@ -437,16 +405,15 @@ pub struct ContextAdd {
 #[command(
     after_help = "The command waits until each run is finished and each Tenant is ready for its latest spec. A Tenant with a spec that cannot be applied has failed. Exit code: 0 all succeeded · 1 one failed · 3 timed out · 4 one was cancelled · 5 one was not found or was deleted. The most severe code wins: 5, 3, 1, 4, 0. Ctrl-C stops the waiting, not the run."
 )]
-pub struct Wait {
+pub(crate) struct Wait {
     /// Names of the runs; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
-    #[arg(value_name = "RUN", required = true, num_args = 1..=50)]
-    pub runs: Vec<RunOrTenant>,
+    #[arg(value_name = "RUN", required = true, num_args = 1..=50, value_parser = target::run_or_tenant)]
+    pub(crate) runs: Vec<ObjectName>,
     /// Timeout, such as 30s, 10m or 1h30m [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 /// `retry`
@@ -454,40 +421,35 @@ pub struct Wait {
 #[command(
     after_help = "A TaskRun that is finished, or blocked before its start, gets its next version. A finished DocsRun is copied to a new DocsRun: NAME-r2, then NAME-r3, and so on, with the same spec except 'suspend' and 'cancel'. The copy pushes to the branch of the first one and adds a commit to it."
 )]
-pub struct Retry {
-    /// Name of the run; docsrun/NAME for a DocsRun
-    #[arg(value_name = "RUN")]
-    pub run: RunName,
+pub(crate) struct Retry {
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub wait_options: WaitOptions,
+    pub(crate) wait_options: WaitOptions,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its docs are the flags'")]
-    pub cluster: Cluster,
+    pub(crate) of: RunArgs,
 }
 
 /// `version`
 #[derive(Debug, Args)]
-pub struct Version {
+pub(crate) struct Version {
     /// Kubeconfig context [default: the current context]
     #[arg(long, value_name = "CONTEXT")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
     /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "PATH")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 /// `completion`
 #[derive(Debug, Args)]
-pub struct Completion {
+pub(crate) struct Completion {
     /// Shell
     #[arg(value_enum, value_name = "SHELL")]
-    pub shell: KnownShell,
+    pub(crate) shell: KnownShell,
 }
 
 /// A shell with tested completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum KnownShell {
+pub(crate) enum KnownShell {
     /// source <(orc completion bash)
     Bash,
     /// orc completion zsh > a folder of $fpath, as _orc

@@ -6,18 +6,18 @@ use actions::{Error, Outcome};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The command succeeded, and so did a run that was waited for.
-    Ok,
+    Ok = 0,
     /// The run failed.
-    Failed,
+    Failed = 1,
     /// An error of the client: usage, files, kubeconfig, connection, or a state of the object that
     /// does not allow the action.
-    Client,
+    Client = 2,
     /// The time is up, and the run continues.
-    Timeout,
+    Timeout = 3,
     /// The run was cancelled, or a write was denied.
-    Denied,
+    Denied = 4,
     /// The object does not exist, or it was deleted meanwhile.
-    NotFound,
+    NotFound = 5,
 }
 
 impl Exit {
@@ -49,14 +49,7 @@ impl Exit {
     /// Returns the number.
     #[must_use]
     pub fn code(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Failed => 1,
-            Self::Client => 2,
-            Self::Timeout => 3,
-            Self::Denied => 4,
-            Self::NotFound => 5,
-        }
+        self as u8
     }
 
     /// Returns the exit code for the outcome of a run.
@@ -74,7 +67,7 @@ impl Exit {
     pub fn of_error(error: &Error) -> Self {
         match error {
             Error::NotFound { .. } => Self::NotFound,
-            Error::Denied { request, .. } => match request.verb {
+            Error::Denied(request, _) => match request.verb {
                 "create" | "patch" => Self::Denied,
                 _ => Self::Client,
             },
@@ -112,25 +105,23 @@ impl Exit {
 
 #[cfg(test)]
 mod tests {
-    use actions::{FilesError, Request, RunKind};
+    use actions::{FilesError, ObjectName, Request};
+    use api::tasks::{DOCS_RUN, TASK_RUN};
 
     use super::*;
 
     #[test]
     fn each_error_has_its_code() {
         let name = || "shop-7".to_owned();
-        let request = |verb| Request::of_run(verb, "team", "shop-7");
+        let run = || ObjectName::new(&TASK_RUN, "shop-7");
+        let request = |verb| Request::about(verb, &run(), "team");
         let message = || "why".to_owned();
-        let denied = |verb| Error::Denied {
-            request: request(verb),
-            message: message(),
-        };
+        let denied = |verb| Error::Denied(request(verb), message());
         let cases = [
             (Error::Files(FilesError::None), 2),
             (
                 Error::Exists {
-                    kind: RunKind::Task,
-                    name: name(),
+                    run: run(),
                     namespace: message(),
                     is_going: false,
                 },
@@ -140,31 +131,23 @@ mod tests {
                 Error::NotFound {
                     kind: "TaskRun",
                     name: name(),
-                    namespace: message(),
+                    namespace: Some(message()),
                 },
                 5,
             ),
             (
                 Error::Conflict {
-                    name: name(),
+                    run: run(),
                     wanted: 2,
                     found: 2,
                 },
                 2,
             ),
-            (
-                Error::Cancelled {
-                    kind: RunKind::Docs,
-                    name: name(),
-                },
-                4,
-            ),
+            (Error::Cancelled(ObjectName::new(&DOCS_RUN, "guide")), 4),
             (
                 Error::Finished {
-                    kind: RunKind::Task,
-                    name: name(),
-                    phase: "Failed",
-                    reason: message(),
+                    run: run(),
+                    outcome: Outcome::Failed(message()),
                     version: Some(1),
                 },
                 2,
@@ -174,14 +157,8 @@ mod tests {
             (denied("get"), 2),
             (denied("list"), 2),
             (denied("watch"), 2),
-            (Error::Unauthenticated { message: message() }, 2),
-            (
-                Error::Unanswered {
-                    request: request("create"),
-                    message: message(),
-                },
-                2,
-            ),
+            (Error::Unauthenticated(message()), 2),
+            (Error::Unanswered(request("create"), message()), 2),
         ];
         for (error, wanted) in cases {
             assert_eq!(Exit::of_error(&error).code(), wanted, "{error}");

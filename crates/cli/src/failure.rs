@@ -2,9 +2,13 @@
 
 use std::io;
 
-use actions::{Error, FilesError, RunKind};
+use actions::{Error, FilesError, ObjectName};
+use api::{
+    kinds::KindRow,
+    tasks::{DOCS_RUN, TASK_RUN},
+};
 
-use crate::{exit::Exit, target::Kind};
+use crate::{exit::Exit, target};
 
 /// The reason why a command failed.
 #[derive(Debug)]
@@ -65,7 +69,7 @@ impl Failure {
     /// Returns the error message.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Action(error) => words(error),
+            Self::Action(error) => error.to_string(),
             Self::Client(message) | Self::Gone { message, .. } => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
         }
@@ -81,115 +85,76 @@ impl Failure {
     }
 }
 
-/// Returns the message of an error. For a cluster-scoped object, the message mentions no namespace.
-fn words(error: &Error) -> String {
-    if let Error::NotFound {
-        kind,
-        name,
-        namespace,
-    } = error
-        && namespace.is_empty()
-    {
-        return format!("{kind} '{name}' was not found");
-    }
-    error.to_string()
-}
-
 /// Suggests how to list the objects of a kind. A name without a kind is a TaskRun's, so a name that
 /// was not found may belong to a DocsRun.
-pub(crate) fn others_of(kind: Kind) -> Vec<Advice> {
-    let list = |kind: Kind| format!("get {}", kind.row().listed);
+pub(crate) fn others_of(kind: &KindRow) -> Vec<Advice> {
+    let list = |kind: &KindRow| format!("get {}", kind.listed);
     let mut all = vec![("to see which there are", list(kind))];
-    if kind == Kind::Run(RunKind::Task) {
-        let docs = list(Kind::Run(RunKind::Docs));
+    if *kind == TASK_RUN {
+        let docs = list(&DOCS_RUN);
         all.push(("a DocsRun is named docsrun/NAME; to see those", docs));
     }
     all
 }
 
 fn advice(error: &Error) -> Vec<Advice> {
+    let about = |run: &ObjectName, all: &[(&'static str, &str)]| -> Vec<Advice> {
+        let name = run.argument();
+        let all = all.iter();
+        all.map(|(purpose, command)| (*purpose, command.replace("NAME", &name)))
+            .collect()
+    };
     match error {
-        Error::Exists {
-            kind,
-            name,
-            is_going: false,
-            ..
-        } => {
-            let argument = kind.argument(name);
-            let again = match kind {
-                RunKind::Task => (
-                    "to give it more files and run it again",
-                    format!("context add {name} FILE…"),
-                ),
-                RunKind::Docs => (
-                    "to run it again when it has ended",
-                    format!("retry {argument}"),
-                ),
-            };
-            vec![("to see it", format!("describe {argument}")), again]
+        Error::Exists { run, is_going, .. } if *is_going => {
+            about(run, &[("to see what it waits for", "why NAME")])
         }
-        Error::Exists {
-            kind,
-            name,
-            is_going: true,
-            ..
+        Error::Deleting(run) => about(run, &[("to see what it waits for", "why NAME")]),
+        Error::Exists { run, .. } if *run.kind == TASK_RUN => {
+            let more = "to give it more files and run it again";
+            let see = ("to see it", "describe NAME");
+            about(run, &[see, (more, "context add NAME FILE…")])
         }
-        | Error::Deleting { kind, name } => {
-            vec![(
-                "to see what it waits for",
-                format!("why {}", kind.argument(name)),
-            )]
+        Error::Exists { run, .. } => {
+            let again = ("to run it again when it has ended", "retry NAME");
+            about(run, &[("to see it", "describe NAME"), again])
         }
-        Error::NotFound { kind, .. } => {
-            let kind = Kind::parse(kind).unwrap_or(Kind::Run(RunKind::Task));
-            others_of(kind)
+        Error::NotFound { kind, .. } => others_of(target::kind(kind).unwrap_or(&TASK_RUN)),
+        Error::Conflict { run, .. } => {
+            let add = ("to add yours on top of it", "context add NAME FILE…");
+            about(run, &[("to see what was added", "describe NAME"), add])
         }
-        Error::Conflict { name, .. } => vec![
-            ("to see what was added", format!("describe {name}")),
-            (
-                "to add yours on top of it",
-                format!("context add {name} FILE…"),
-            ),
-        ],
-        Error::FileExists { name, .. } => vec![(
-            "to add it under the default name",
-            format!("context add {name} - < FILE"),
-        )],
-        Error::Finished { kind, name, .. } => {
-            let name = kind.argument(name);
-            vec![
-                ("to see how it ended", format!("describe {name}")),
-                ("to run it again", format!("retry {name}")),
-            ]
+        Error::FileExists { run, .. } => {
+            let add = "context add NAME - < FILE";
+            about(run, &[("to add it under the default name", add)])
         }
-        Error::NotFinished { kind, name, .. } => {
-            let name = kind.argument(name);
-            vec![
-                ("to wait for its end", format!("wait {name}")),
-                ("to see what it waits for", format!("why {name}")),
-                ("to stop it for good", format!("cancel {name}")),
-            ]
+        Error::Finished { run, .. } => {
+            let again = ("to run it again", "retry NAME");
+            about(run, &[("to see how it ended", "describe NAME"), again])
         }
-        Error::Cancelled { kind, name } => vec![match kind {
-            RunKind::Task => (
-                "to run the task after all",
-                "submit --task-id OTHER …".to_owned(),
-            ),
-            RunKind::Docs => (
-                "to run it after all, when it has ended",
-                format!("retry {}", kind.argument(name)),
-            ),
-        }],
-        Error::Busy { kind, name } => vec![(
-            "to see what changes it",
-            format!("events {}", kind.argument(name)),
-        )],
-        Error::Unanswered { request, .. } if matches!(request.verb, "create" | "patch") => {
-            match (&request.name, Kind::parse(request.kind)) {
-                (Some(name), Some(kind)) => vec![(
-                    "it may have been done or not; to see",
-                    format!("describe {}", kind.argument(name)),
-                )],
+        Error::NotFinished { run, .. } => {
+            let wait = ("to wait for its end", "wait NAME");
+            let why = ("to see what it waits for", "why NAME");
+            about(run, &[wait, why, ("to stop it for good", "cancel NAME")])
+        }
+        Error::Cancelled(run) if *run.kind == TASK_RUN => {
+            let submit = "submit --task-id OTHER …";
+            about(run, &[("to run the task after all", submit)])
+        }
+        Error::Cancelled(run) => {
+            let purpose = "to run it after all, when it has ended";
+            about(run, &[(purpose, "retry NAME")])
+        }
+        Error::Busy(run) if run.is_run() => {
+            about(run, &[("to see what changes it", "events NAME")])
+        }
+        Error::Busy(object) => about(object, &[("to see it", "describe NAME")]),
+        Error::Unanswered(request, _) if matches!(request.verb, "create" | "patch") => {
+            match (&request.name, target::kind(request.kind)) {
+                (Some(name), Some(kind)) => {
+                    let purpose = "it may have been done or not; to see";
+                    let run = ObjectName::new(kind, name);
+                    about(&run, &[(purpose, "describe NAME")])
+                }
                 (Some(_) | None, _) => Vec::new(),
             }
         }
@@ -209,19 +174,15 @@ mod tests {
     #[test]
     fn an_existing_task_is_named_with_the_next_command() {
         let cases = [
+            (&TASK_RUN, ["describe shop-7", "context add shop-7 FILE…"]),
             (
-                RunKind::Task,
-                ["describe shop-7", "context add shop-7 FILE…"],
-            ),
-            (
-                RunKind::Docs,
+                &DOCS_RUN,
                 ["describe docsrun/shop-7", "retry docsrun/shop-7"],
             ),
         ];
         for (kind, wanted) in cases {
             let failure = Failure::from(Error::Exists {
-                kind,
-                name: "shop-7".to_owned(),
+                run: ObjectName::new(kind, "shop-7"),
                 namespace: "team".to_owned(),
                 is_going: false,
             });
@@ -237,10 +198,17 @@ mod tests {
         let failure = Failure::from(Error::NotFound {
             kind: "Tenant",
             name: "acme".to_owned(),
-            namespace: String::new(),
+            namespace: None,
         });
         assert_eq!(failure.message(), "Tenant 'acme' was not found");
         assert_eq!(failure.advice()[0].1, "get tenants");
+    }
+
+    /// `events` takes only runs.
+    #[test]
+    fn advice_about_a_tenant_is_a_command_for_tenants() {
+        let failure = Failure::from(Error::Busy(ObjectName::new(&api::tenants::TENANT, "acme")));
+        assert_eq!(failure.advice()[0].1, "describe tenant/acme");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The command line `orc`. A link named `kubectl-orc` makes it a plugin of kubectl.
 //!
-//! The arguments become a command ([`arguments`]). The command reads or acts through a
+//! The arguments become a command (`arguments`). The command reads or acts through a
 //! [`kube::Client`], and pure functions render the result. [`run()`] needs no process, so tests can
 //! call it.
 
-pub mod arguments;
+mod arguments;
 mod commands;
 mod containers;
 mod environment;
@@ -14,11 +14,10 @@ mod files;
 mod output;
 mod reference;
 mod related;
-mod run;
 mod server;
 mod session;
+mod state;
 mod target;
-mod tenant;
 mod text;
 mod view;
 mod watching;
@@ -32,16 +31,11 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
-    arguments::{Arguments, Cluster, Context, Verb, Version},
+    arguments::{Arguments, Cluster, Context, SubmitOther, Verb, Version},
     failure::Failure,
     session::Session,
 };
-pub use crate::{
-    environment::Environment,
-    exit::Exit,
-    reference::reference,
-    target::{Kind, RunName, RunOrTenant, Selection, Target},
-};
+pub use crate::{environment::Environment, exit::Exit, reference::reference};
 
 /// Maximum width of help texts, in columns. Help is wrapped to the terminal, but longer lines are
 /// hard to read.
@@ -144,12 +138,15 @@ fn cluster(verb: &Verb) -> Cluster {
         Verb::Tree(verb) | Verb::Cancel(verb) => verb.cluster.clone(),
         Verb::Suspend(verb) | Verb::Resume(verb) => verb.cluster.clone(),
         Verb::Why(verb) => verb.cluster.clone(),
-        Verb::Logs(verb) => verb.cluster.clone(),
-        Verb::Events(verb) => verb.cluster.clone(),
-        Verb::Submit(verb) => verb.cluster().clone(),
+        Verb::Logs(verb) => verb.of.cluster.clone(),
+        Verb::Events(verb) => verb.of.cluster.clone(),
+        Verb::Submit(verb) => match &verb.other {
+            Some(SubmitOther::Docs(docs)) => docs.cluster.clone(),
+            None => verb.cluster.clone(),
+        },
         Verb::Context(Context::Add(verb)) => verb.cluster.clone(),
         Verb::Wait(verb) => verb.cluster.clone(),
-        Verb::Retry(verb) => verb.cluster.clone(),
+        Verb::Retry(verb) => verb.of.cluster.clone(),
         Verb::Version(Version {
             context,
             kubeconfig,
@@ -174,9 +171,7 @@ async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Fail
         Verb::Submit(verb) => commands::submit::run(verb, session).await,
         Verb::Context(Context::Add(verb)) => commands::context::run(verb, session).await,
         Verb::Wait(verb) => commands::wait::run(verb, session).await,
-        Verb::Cancel(verb) => {
-            commands::lifecycle::run(verb.run.into(), Change::Cancel, session).await
-        }
+        Verb::Cancel(verb) => commands::lifecycle::run(verb.run, Change::Cancel, session).await,
         Verb::Suspend(verb) => {
             commands::lifecycle::run(verb.target, Change::Suspend, session).await
         }

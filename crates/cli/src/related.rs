@@ -3,11 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use actions::{Request, Run, RunKind};
-use api::{
-    names,
-    tasks::{DocsRun, TaskRun},
-};
+use actions::{Object, Request};
+use api::names;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -18,12 +15,11 @@ use k8s_openapi::{
 };
 use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{
     failure::Failure,
-    run::AnyRun,
     session::{Server, ask},
-    target::RunName,
     view::event_time,
 };
 
@@ -54,20 +50,7 @@ impl Children {
     }
 }
 
-pub(crate) async fn run(server: &Server, run: &RunName) -> Result<AnyRun, Failure> {
-    Ok(match run.kind {
-        RunKind::Task => get::<TaskRun>(server, &run.name).await?.into(),
-        RunKind::Docs => get::<DocsRun>(server, &run.name).await?.into(),
-    })
-}
-
-async fn get<R: Run>(server: &Server, name: &str) -> Result<R, Failure> {
-    let runs: Api<R> = Api::namespaced(server.client.clone(), &server.namespace);
-    let request = Request::of_kind(R::KIND, "get", &server.namespace, name);
-    ask(request, runs.get(name)).await
-}
-
-pub(crate) async fn children(server: &Server, run: &AnyRun) -> Result<Children, Failure> {
+pub(crate) async fn children(server: &Server, run: &Object) -> Result<Children, Failure> {
     let mut jobs = list::<Job>(server, run, "Job", "jobs.batch").await?;
     let mut pods = pods(server, run).await?;
     let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), &server.namespace);
@@ -85,13 +68,13 @@ pub(crate) async fn children(server: &Server, run: &AnyRun) -> Result<Children, 
 }
 
 /// Lists the existing Pods of a run.
-pub(crate) async fn pods(server: &Server, run: &AnyRun) -> Result<Vec<Pod>, Failure> {
+pub(crate) async fn pods(server: &Server, run: &Object) -> Result<Vec<Pod>, Failure> {
     list::<Pod>(server, run, "Pod", "pods").await
 }
 
 async fn list<K>(
     server: &Server,
-    run: &AnyRun,
+    run: &Object,
     kind: &'static str,
     resource: &'static str,
 ) -> Result<Vec<K>, Failure>
@@ -106,8 +89,8 @@ where
     Ok(ask(request, api.list(&selected(run))).await?.items)
 }
 
-fn selected(run: &AnyRun) -> ListParams {
-    let uid = run.meta().uid.as_deref().unwrap_or_default();
+fn selected(run: &Object) -> ListParams {
+    let uid = run.metadata.uid.as_deref().unwrap_or_default();
     ListParams::default()
         .labels(&format!("{}={uid}", names::UID))
         .limit(CHILDREN)
@@ -131,7 +114,7 @@ fn order(meta: &ObjectMeta) -> (Option<api::Timestamp>, String) {
 /// Returns the Events of a run and of its children, oldest first.
 pub(crate) async fn events(
     server: &Server,
-    run: &AnyRun,
+    run: &Object,
     children: &Children,
 ) -> Result<Vec<Event>, Failure> {
     let api: Api<Event> = Api::namespaced(server.client.clone(), &server.namespace);
@@ -149,22 +132,21 @@ pub(crate) async fn events(
 
 /// Returns the UIDs of the objects for which we read Events. They include deleted Pods if the
 /// status contains their UIDs.
-fn subjects(run: &AnyRun, children: &Children) -> BTreeSet<String> {
-    let metas = [run.meta()]
+fn subjects(run: &Object, children: &Children) -> BTreeSet<String> {
+    let metas = [&run.metadata]
         .into_iter()
         .chain(&children.config_maps)
         .chain(children.jobs.iter().map(|job| &job.metadata))
         .chain(children.pods.iter().map(|pod| &pod.metadata));
     let mut uids: BTreeSet<String> = metas.filter_map(|meta| meta.uid.clone()).collect();
-    if let Some(status) = run.status() {
-        uids.extend(status.pod.iter().map(|pod| pod.uid.clone()));
-        let of_history = run
-            .history()
-            .iter()
-            .filter_map(|version| version.result.as_ref());
-        let results = status.result.into_iter().chain(of_history);
-        uids.extend(results.filter_map(|result| result.pod_uid.clone()));
-    }
+    let status = &run.data["status"];
+    let history = status["history"].as_array().into_iter();
+    let results = history.flat_map(|all| all.iter().map(|version| &version["result"]));
+    let ended = results.chain([&status["result"]]).map(|one| &one["podUID"]);
+    let recorded = ended
+        .chain([&status["pod"]["uid"]])
+        .filter_map(Value::as_str);
+    uids.extend(recorded.map(str::to_owned));
     uids
 }
 
@@ -173,7 +155,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::run::tests::a_run;
+    use crate::state::tests::a_run;
 
     #[test]
     fn events_of_pods_that_are_gone_are_found_by_the_status() {

@@ -76,7 +76,7 @@ async fn from_files(paths: &[PathBuf], context: Option<&str>) -> Result<Config, 
         Failure::client(format!(
             "the kubeconfig {} cannot be used: {}",
             named(),
-            words(&error)
+            actions::chain(&error)
         ))
     };
     let mut merged = Kubeconfig::default();
@@ -110,19 +110,6 @@ async fn from_files(paths: &[PathBuf], context: Option<&str>) -> Result<Config, 
     Config::from_custom_kubeconfig(merged, &options)
         .await
         .map_err(wrong)
-}
-
-fn words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -5,12 +5,9 @@ use std::{
     time::Duration,
 };
 
-use actions::{Error, Request};
-use api::{Timestamp, kinds::KindRow};
-use kube::{
-    Api, Client,
-    core::{ApiResource, DynamicObject},
-};
+use actions::{Error, Object, ObjectName, Request};
+use api::Timestamp;
+use kube::Client;
 
 use crate::{
     arguments::Cluster,
@@ -47,35 +44,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the API for objects of a kind: in all namespaces, or in that of the command if the kind is
-    /// namespaced.
-    ///
-    /// The objects are dynamic. With typed ones, a single object that does not match the schema would
-    /// hide all others.
-    pub(crate) fn objects(&self, row: &KindRow, is_everywhere: bool) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: row.resource.group.to_owned(),
-            version: row.resource.version.to_owned(),
-            api_version: row.resource.api_version(),
-            kind: row.name().to_owned(),
-            plural: row.resource.plural.to_owned(),
-        };
-        if is_everywhere || !row.is_namespaced {
-            Api::all_with(self.client.clone(), &resource)
-        } else {
-            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
-        }
+    /// Reads an object of any kind.
+    pub(crate) async fn get(&self, name: &ObjectName) -> Result<Object, Failure> {
+        let action = actions::get(&self.client, &self.namespace, name);
+        bounded(self.request("get", name), action).await
     }
 
     /// Returns a request about an object, for error messages.
-    pub(crate) fn request(&self, verb: &'static str, row: &KindRow, name: &str) -> Request {
-        Request {
-            verb,
-            kind: row.name(),
-            resource: row.crd_name,
-            name: Some(name.to_owned()),
-            namespace: row.is_namespaced.then(|| self.namespace.clone()),
-        }
+    pub(crate) fn request(&self, verb: &'static str, name: &ObjectName) -> Request {
+        Request::about(verb, name, &self.namespace)
     }
 }
 
@@ -128,6 +105,12 @@ impl<'a> Session<'a> {
     pub(crate) fn remark(&mut self, text: &str) -> io::Result<()> {
         self.err.write_all(format!("{text}\n").as_bytes())?;
         self.err.flush()
+    }
+
+    /// Prints the next command about an object to the standard error.
+    pub(crate) fn hint(&mut self, purpose: &str, verb: &str, name: &ObjectName) -> io::Result<()> {
+        let next = self.command(&format!("{verb} {}", name.argument()));
+        self.remark(&format!("  {purpose}: {next}"))
     }
 
     /// Returns a command that a user can type, with the same cluster flags as the current command.
@@ -199,10 +182,10 @@ pub(crate) async fn bounded<T>(
 ) -> Result<T, Failure> {
     match tokio::time::timeout(ANSWER, action).await {
         Ok(result) => Ok(result?),
-        Err(_elapsed) => Err(Failure::from(Error::Unanswered {
-            request,
-            message: format!("nothing came within {} s", ANSWER.as_secs()),
-        })),
+        Err(_elapsed) => {
+            let message = format!("nothing came within {} s", ANSWER.as_secs());
+            Err(Failure::from(Error::Unanswered(request, message)))
+        }
     }
 }
 

@@ -1,62 +1,18 @@
 //! The target of a command: names as users type them, and as `-o name` prints them.
 
-use std::{fmt, str::FromStr};
-
-use actions::RunKind;
+use actions::ObjectName;
 use api::{
     Lifecycle,
     kinds::{self, KindRow},
-    tenants::TENANT,
+    tasks::TASK_RUN,
 };
 use why::gather::TargetKind;
 
-/// A kind that `get` can list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A run.
-    Run(RunKind),
-    /// `Tenant`.
-    Tenant,
-    /// A kind without commands of its own, such as `Agent`.
-    Other(&'static KindRow),
-}
+use crate::state;
 
-impl Kind {
-    /// Parses any of the names of a kind.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        kinds::all().find(|row| row.has_name(word)).map(Self::of)
-    }
-
-    /// Returns the kind of this row.
-    #[must_use]
-    pub fn of(row: &'static KindRow) -> Self {
-        let mut runs = RunKind::ALL.into_iter();
-        match runs.find(|run| run.row() == row) {
-            Some(run) => Self::Run(run),
-            None if *row == TENANT => Self::Tenant,
-            None => Self::Other(row),
-        }
-    }
-
-    /// Returns the row of the kind in the table of kinds.
-    #[must_use]
-    pub fn row(self) -> &'static KindRow {
-        match self {
-            Self::Run(run) => run.row(),
-            Self::Tenant => &TENANT,
-            Self::Other(row) => row,
-        }
-    }
-
-    /// Returns an object as an argument of the command line. A name without a kind is a TaskRun's.
-    #[must_use]
-    pub fn argument(self, name: &str) -> String {
-        match self {
-            Self::Run(run) => run.argument(name),
-            Self::Tenant | Self::Other(_) => format!("{}/{name}", self.row().singular),
-        }
-    }
+/// Parses any of the names of a kind.
+pub(crate) fn kind(word: &str) -> Option<&'static KindRow> {
+    kinds::all().find(|row| row.has_name(word))
 }
 
 /// Returns all kinds, runs first.
@@ -67,27 +23,26 @@ fn runs_first() -> Vec<&'static KindRow> {
 }
 
 /// Joins words to a list such as `a, b and c`.
-fn join(words: &[String], last: &str) -> String {
-    match words {
-        [] => String::new(),
-        [one] => one.clone(),
-        [others @ .., end] => format!("{} {last} {end}", others.join(", ")),
+fn join(words: impl IntoIterator<Item = String>, last: &str) -> String {
+    let words: Vec<String> = words.into_iter().collect();
+    match words.as_slice() {
+        [others @ .., end] if !others.is_empty() => {
+            format!("{} {last} {end}", others.join(", "))
+        }
+        few => few.concat(),
     }
 }
 
 /// Returns the singular names of all kinds, and `more`.
-fn singulars<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    let mut words: Vec<&'a str> = Vec::new();
-    words.extend(runs_first().iter().map(|row| row.singular));
-    words.extend(more);
-    words
+fn singulars<'a>(more: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    let rows = runs_first().into_iter();
+    rows.map(|row| -> &'a str { row.singular })
+        .chain(more.to_vec())
 }
 
 /// Returns the singular names of all kinds, and `more`, in quotes.
 fn quoted(more: &[&str]) -> String {
-    let words = singulars(more).into_iter();
-    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
-    join(&words, "and")
+    join(singulars(more).map(|word| format!("'{word}'")), "and")
 }
 
 /// Returns the names of all kinds for help texts: `run, agent or tenant`, with `ending` after each.
@@ -103,7 +58,7 @@ pub(crate) fn nouns(ending: &str) -> String {
             words.push(word);
         }
     }
-    join(&words, "or")
+    join(words, "or")
 }
 
 /// Returns the help for the argument of `get`.
@@ -117,163 +72,51 @@ pub(crate) fn help_of_get() -> String {
 
 /// Returns the help for a target: an object of any kind, or of one of `more` kinds.
 pub(crate) fn help_of_target(more: &[&str]) -> String {
-    let words = singulars(more).into_iter();
-    let words: Vec<String> = words.map(|word| format!("{word}/NAME")).collect();
-    format!("A run's NAME, {}; or KIND NAME", join(&words, "or"))
+    let words = join(singulars(more).map(|word| format!("{word}/NAME")), "or");
+    format!("A run's NAME, {words}; or KIND NAME")
 }
 
-/// One object of a kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection {
-    /// The object's kind.
-    pub kind: Kind,
-    /// The object's name.
-    pub name: String,
-}
-
-impl FromStr for Selection {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, name) = split(text)?;
-        let kind = match kind {
-            None => Kind::Run(RunKind::Task),
-            Some(word) => Kind::parse(word)
-                .ok_or_else(|| format!("'{word}' is no kind; there are {}", quoted(&[])))?,
-        };
-        Ok(Self {
-            kind,
-            name: name.to_owned(),
-        })
-    }
-}
-
-/// The kind and name of a run. A name without a kind is a TaskRun's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunName {
-    /// The run's kind.
-    pub kind: RunKind,
-    /// The run's name.
-    pub name: String,
-}
-
-impl RunName {
-    /// Returns the run as an argument of the command line.
-    #[must_use]
-    pub fn argument(&self) -> String {
-        self.kind.argument(&self.name)
-    }
-}
-
-/// Formats the run for messages: `TaskRun 'shop-7'`.
-impl fmt::Display for RunName {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} '{}'", self.kind, self.name)
-    }
-}
-
-impl FromStr for RunName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Selection { kind, name } = text.parse()?;
-        match kind {
-            Kind::Run(kind) => Ok(Self { kind, name }),
-            Kind::Tenant | Kind::Other(_) => Err(format!("'{text}' is no run")),
+/// Parses an object: `KIND/NAME`, or the name of a TaskRun.
+pub(crate) fn object(text: &str) -> Result<ObjectName, String> {
+    let (word, name) = split(text)?;
+    let kind = match word {
+        None => &TASK_RUN,
+        Some(word) => {
+            kind(word).ok_or_else(|| format!("'{word}' is no kind; there are {}", quoted(&[])))?
         }
+    };
+    Ok(ObjectName::new(kind, name))
+}
+
+/// Parses a run.
+pub(crate) fn run(text: &str) -> Result<ObjectName, String> {
+    let found = object(text)?;
+    match found.is_run() {
+        true => Ok(found),
+        false => Err(format!("'{text}' is no run")),
     }
 }
 
-/// A run or a Tenant: an object that can be suspended and waited for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunOrTenant {
-    /// A run.
-    Run(RunName),
-    /// The Tenant with this name.
-    Tenant(String),
-}
-
-impl RunOrTenant {
-    /// Returns the object as an argument of the command line.
-    #[must_use]
-    pub fn argument(&self) -> String {
-        self.kind().argument(self.name())
-    }
-
-    /// Returns the object's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Run(run) => &run.name,
-            Self::Tenant(name) => name,
-        }
-    }
-
-    /// Returns the object's kind.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Run(run) => Kind::Run(run.kind),
-            Self::Tenant(_) => Kind::Tenant,
-        }
+/// Parses an object that can be suspended and waited for.
+pub(crate) fn run_or_tenant(text: &str) -> Result<ObjectName, String> {
+    let found = object(text)?;
+    match state::is_awaited(found.kind) {
+        true => Ok(found),
+        false => Err(format!("'{text}' is neither a run nor a Tenant")),
     }
 }
 
-/// Formats the object for messages: `Tenant 'acme'`.
-impl fmt::Display for RunOrTenant {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Run(run) => run.fmt(out),
-            Self::Tenant(name) => write!(out, "{} '{name}'", TENANT.name()),
-        }
-    }
-}
-
-impl From<RunName> for RunOrTenant {
-    fn from(run: RunName) -> Self {
-        Self::Run(run)
-    }
-}
-
-impl FromStr for RunOrTenant {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Selection { kind, name } = text.parse()?;
-        match kind {
-            Kind::Run(kind) => Ok(Self::Run(RunName { kind, name })),
-            Kind::Tenant => Ok(Self::Tenant(name)),
-            Kind::Other(_) => Err(format!("'{text}' is neither a run nor a Tenant")),
-        }
-    }
-}
-
-/// An object that `why` can explain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The object's kind.
-    pub kind: TargetKind,
-    /// The object's name.
-    pub name: String,
-}
-
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, name) = split(text)?;
-        let kind = match kind {
-            None => TargetKind::TaskRun,
-            Some(word) => TargetKind::parse(word).ok_or_else(|| {
-                let known = quoted(&["job", "pod"]);
-                format!("'{word}' cannot be asked; {known} can")
-            })?,
-        };
-        Ok(Self {
-            kind,
-            name: name.to_owned(),
-        })
-    }
+/// Parses an object that `why` can explain.
+pub(crate) fn explained(text: &str) -> Result<(TargetKind, String), String> {
+    let (kind, name) = split(text)?;
+    let kind = match kind {
+        None => TargetKind::TaskRun,
+        Some(word) => TargetKind::parse(word).ok_or_else(|| {
+            let known = quoted(&["job", "pod"]);
+            format!("'{word}' cannot be asked; {known} can")
+        })?,
+    };
+    Ok((kind, name.to_owned()))
 }
 
 /// Splits `KIND/NAME` or `NAME`.
@@ -297,23 +140,19 @@ pub(crate) fn one_word(words: &[String]) -> String {
 ///
 /// # Errors
 /// The arguments contain an unknown kind or an invalid name.
-pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), String> {
+pub(crate) fn of_words(words: &[String]) -> Result<(&'static KindRow, Option<String>), String> {
     match words {
-        [] => Ok((Kind::Run(RunKind::Task), None)),
-        [word] => match Kind::parse(word) {
+        [] => Ok((&TASK_RUN, None)),
+        [word] => match kind(word) {
             Some(kind) => Ok((kind, None)),
-            None => {
-                let Selection { kind, name } = word.parse()?;
-                Ok((kind, Some(name)))
-            }
+            None => object(word).map(|found| (found.kind, Some(found.name))),
         },
-        [kind, name, ..] => match Kind::parse(kind) {
-            Some(known) => Ok((known, Some(name.clone()))),
+        [word, name, ..] => match kind(word) {
+            Some(kind) => Ok((kind, Some(name.clone()))),
             None => {
-                let listed = runs_first().into_iter();
-                let words: Vec<String> = listed.map(|row| format!("'{}'", row.listed)).collect();
-                let known = join(&words, "and");
-                Err(format!("'{kind}' is no kind; there are {known}"))
+                let rows = runs_first().into_iter();
+                let known = join(rows.map(|row| format!("'{}'", row.listed)), "and");
+                Err(format!("'{word}' is no kind; there are {known}"))
             }
         },
     }
@@ -321,29 +160,33 @@ pub(crate) fn of_words(words: &[String]) -> Result<(Kind, Option<String>), Strin
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use api::{
+        tasks::{AGENT, DOCS_RUN},
+        tenants::TENANT,
+    };
 
-    const TASK: Kind = Kind::Run(RunKind::Task);
-    const DOCS: Kind = Kind::Run(RunKind::Docs);
-    const AGENT_KIND: Kind = Kind::Other(&api::tasks::AGENT);
+    use super::*;
 
     #[test]
     fn words_of_get() {
-        type Found<'a> = Result<(Kind, Option<&'a str>), &'a str>;
+        type Found<'a> = Result<(&'a KindRow, Option<&'a str>), &'a str>;
         let cases: [(&[&str], Found<'_>); 15] = [
-            (&[], Ok((TASK, None))),
-            (&["runs"], Ok((TASK, None))),
-            (&["oag"], Ok((AGENT_KIND, None))),
-            (&["shop-7"], Ok((TASK, Some("shop-7")))),
-            (&["run", "agents"], Ok((TASK, Some("agents")))),
-            (&["agent/writer"], Ok((AGENT_KIND, Some("writer")))),
-            (&["taskrun.orchestrator.io/x"], Ok((TASK, Some("x")))),
-            (&["docs"], Ok((DOCS, None))),
-            (&["odr", "guide"], Ok((DOCS, Some("guide")))),
-            (&["docs/guide"], Ok((DOCS, Some("guide")))),
-            (&["docsrun.orchestrator.io/docs"], Ok((DOCS, Some("docs")))),
-            (&["tenants"], Ok((Kind::Tenant, None))),
-            (&["oten", "acme"], Ok((Kind::Tenant, Some("acme")))),
+            (&[], Ok((&TASK_RUN, None))),
+            (&["runs"], Ok((&TASK_RUN, None))),
+            (&["oag"], Ok((&AGENT, None))),
+            (&["shop-7"], Ok((&TASK_RUN, Some("shop-7")))),
+            (&["run", "agents"], Ok((&TASK_RUN, Some("agents")))),
+            (&["agent/writer"], Ok((&AGENT, Some("writer")))),
+            (&["taskrun.orchestrator.io/x"], Ok((&TASK_RUN, Some("x")))),
+            (&["docs"], Ok((&DOCS_RUN, None))),
+            (&["odr", "guide"], Ok((&DOCS_RUN, Some("guide")))),
+            (&["docs/guide"], Ok((&DOCS_RUN, Some("guide")))),
+            (
+                &["docsrun.orchestrator.io/docs"],
+                Ok((&DOCS_RUN, Some("docs"))),
+            ),
+            (&["tenants"], Ok((&TENANT, None))),
+            (&["oten", "acme"], Ok((&TENANT, Some("acme")))),
             (&["pods", "x"], Err("'pods' is no kind")),
             (&["a/b/c"], Err("'a/b/c' is neither")),
         ];
@@ -361,11 +204,11 @@ mod tests {
 
     #[test]
     fn each_kind_is_named_in_help_and_errors() {
-        let unknown = "node/x".parse::<Selection>().unwrap_err();
+        let unknown = object("node/x").unwrap_err();
         let listed = of_words(&["pods".to_owned(), "x".to_owned()]).unwrap_err();
-        let asked = "node/x".parse::<Target>().unwrap_err();
+        let asked = explained("node/x").unwrap_err();
         for row in kinds::all() {
-            assert_eq!(Kind::of(row).row(), row);
+            assert_eq!(kind(row.singular), Some(row));
             let quoted = format!("'{}'", row.singular);
             assert!(
                 unknown.contains(&quoted) && asked.contains(&quoted),
@@ -382,7 +225,7 @@ mod tests {
 
     #[test]
     fn targets_of_why() {
-        let kind = |text: &str| text.parse::<Target>().map(|target| target.kind);
+        let kind = |text: &str| explained(text).map(|(kind, _)| kind);
         assert_eq!(kind("shop-7"), Ok(TargetKind::TaskRun));
         assert_eq!(kind("docs/guide"), Ok(TargetKind::DocsRun));
         assert_eq!(kind("Agent/writer"), Ok(TargetKind::Agent));
@@ -396,11 +239,11 @@ mod tests {
 
     #[test]
     fn what_can_be_held_is_a_run_or_a_tenant() {
-        let parsed = |text: &str| text.parse::<RunOrTenant>().map(|found| found.argument());
+        let parsed = |text: &str| run_or_tenant(text).map(|found| found.argument());
         assert_eq!(parsed("shop-7"), Ok("shop-7".to_owned()));
         assert_eq!(parsed("docs/guide"), Ok("docsrun/guide".to_owned()));
         assert_eq!(parsed("tenants/acme"), Ok("tenant/acme".to_owned()));
         assert!(parsed("agent/writer").is_err());
-        assert!("tenant/acme".parse::<RunName>().is_err());
+        assert!(run("tenant/acme").is_err());
     }
 }

@@ -138,17 +138,12 @@ pub(crate) fn event_time(event: &Event) -> Option<Timestamp> {
         .series
         .as_ref()
         .and_then(|series| series.last_observed_time.as_ref());
+    let created = event.metadata.creation_timestamp.as_ref();
     series
         .map(|time| time.0)
-        .or_else(|| event.last_timestamp.as_ref().map(|time| time.0))
-        .or_else(|| event.event_time.as_ref().map(|time| time.0))
-        .or_else(|| {
-            event
-                .metadata
-                .creation_timestamp
-                .as_ref()
-                .map(|time| time.0)
-        })
+        .or(event.last_timestamp.as_ref().map(|time| time.0))
+        .or(event.event_time.as_ref().map(|time| time.0))
+        .or(created.map(|time| time.0))
 }
 
 /// Returns an Event's message with the number of its repetitions.

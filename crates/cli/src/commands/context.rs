@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use actions::{Request, RunKind};
-use api::tasks::File;
+use api::tasks::{File, TASK_RUN};
 
 use crate::{
     Exit,
@@ -12,13 +11,12 @@ use crate::{
     failure::Failure,
     files,
     session::{Session, bounded},
-    target::RunName,
     text::{bytes, count},
 };
 
 pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let RunName { kind, name } = verb.run.clone();
-    if kind != RunKind::Task {
+    let name = &verb.run.name;
+    if *verb.run.kind != TASK_RUN {
         return Err(Failure::client(format!(
             "{} has no versions: what it reads cannot be changed; submit another one",
             verb.run
@@ -43,15 +41,9 @@ pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<E
             (actions::DryRun::On, "would have (nothing was stored)")
         }
     };
-    let request = Request::of_run("patch", &server.namespace, &name);
-    let action = actions::add_context(
-        &server.client,
-        &server.namespace,
-        &name,
-        &added,
-        server_dry_run,
-    );
-    let done_with = bounded(request, action).await?;
+    let (client, namespace) = (&server.client, &server.namespace);
+    let action = actions::add_context(client, namespace, name, &added, server_dry_run);
+    let done_with = bounded(server.request("patch", &verb.run), action).await?;
     let names: Vec<String> = done_with
         .files
         .iter()

@@ -1,33 +1,20 @@
 //! `describe`
 
-use api::{
-    Lifecycle, Timestamp,
-    kinds::KindRow,
-    status::{CommonStatus, condition},
-    tasks::{AGENT, Agent},
-    tenants::{ExpectedResult, ObservedResult, Tenant, TenantStatus},
-};
+use actions::Object;
+use api::{CommonStatus, Timestamp, tasks::Version};
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time};
-use kube::{Api, core::DynamicObject};
+use serde_json::Value;
 
 use crate::{
     Exit,
     arguments::Describe,
-    commands::{
-        events,
-        fields::{self, Field, documentation, pushed, result_fields, task},
-        tree,
-    },
+    commands::{events, fields, tree},
     failure::Failure,
     output,
     related::{self, Children},
-    run::AnyRun,
-    session::{Session, ask},
-    target::{self, Kind, RunName, Selection},
-    tenant,
-    text::{
-        Paint, Table, Tone, age, between, cell, clean, count, moment, span, stamp, toned, wrap,
-    },
+    session::{Server, Session},
+    state, target,
+    text::{Paint, Table, Tone, age, between, cell, clean, moment, span, stamp, toned, wrap},
 };
 
 /// Width of the labels before the values, in columns.
@@ -37,9 +24,7 @@ const LABEL_WIDTH: usize = 14;
 const MAX_SHOWN_EVENTS: usize = 20;
 
 pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let Selection { kind, name } = target::one_word(&verb.target)
-        .parse()
-        .map_err(Failure::Client)?;
+    let name = target::object(&target::one_word(&verb.target)).map_err(Failure::Client)?;
     let server = session.server().await?;
     let page = Page {
         now: session.now(),
@@ -47,31 +32,31 @@ pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exi
         width: session.width(),
         room: session.room(),
     };
-    let text = match kind {
-        Kind::Run(kind) => {
-            let run = related::run(&server, &RunName { kind, name }).await?;
-            let children = related::children(&server, &run).await;
-            let events = match &children {
-                Ok(children) => related::events(&server, &run, children).await,
-                Err(_told_below) => related::events(&server, &run, &Children::default()).await,
-            };
-            let next = session.command(&format!("why {}", run.argument()));
-            page.run(&run, children, events, &next)
-        }
-        Kind::Tenant => {
-            let tenants: Api<Tenant> = Api::all(server.client.clone());
-            let request = server.request("get", kind.row(), &name);
-            let next = session.command(&format!("why {}", kind.argument(&name)));
-            page.tenant(&ask(request, tenants.get(&name)).await?, &next)
-        }
-        Kind::Other(row) => {
-            let objects = server.objects(row, false);
-            let request = server.request("get", row, &name);
-            page.object(row, &ask(request, objects.get(&name)).await?)?
-        }
+    let object = server.get(&name).await?;
+    let related = match name.is_run() {
+        true => Some(Related::of(&server, &object).await),
+        false => None,
     };
-    session.print(&text)?;
+    let why = session.command(&format!("why {}", name.argument()));
+    session.print(&page.object(&object, related, &why)?)?;
     Ok(Exit::Ok)
+}
+
+/// The children of a run, and the Events of all of them. A page without them is better than none.
+struct Related {
+    children: Result<Children, Failure>,
+    events: Result<Vec<Event>, Failure>,
+}
+
+impl Related {
+    async fn of(server: &Server, run: &Object) -> Self {
+        let children = related::children(server, run).await;
+        let events = match &children {
+            Ok(children) => related::events(server, run, children).await,
+            Err(_told_below) => related::events(server, run, &Children::default()).await,
+        };
+        Self { children, events }
+    }
 }
 
 /// The format of a page.
@@ -84,170 +69,98 @@ struct Page {
 }
 
 impl Page {
-    fn run(
+    /// Renders an object of any kind. A part without content is left out.
+    fn object(
         self,
-        run: &AnyRun,
-        children: Result<Children, Failure>,
-        events: Result<Vec<Event>, Failure>,
+        object: &Object,
+        related: Option<Related>,
         why: &str,
-    ) -> String {
-        let standing = run.standing();
-        let mut out = self.title(
-            run.kind().name(),
-            run.meta(),
-            standing.tone,
-            &standing.text(),
-        );
-        out.push_str(&self.paragraph(&run.message()));
-        out.push_str(&match run {
-            AnyRun::Task(run) => self.section("Task", &task(run)),
-            AnyRun::Docs(run) => self.section("Documentation", &documentation(run)),
-        });
-        if let Some(status) = run.status() {
-            out.push_str(&self.section("Status", &self.status(run)));
-            if let Some(result) = status.result {
-                out.push_str(&self.section("Result of the last attempt", &result_fields(result)));
-            }
-            out.push_str(&self.timeline(status.progress));
-            out.push_str(&self.history(run));
-            out.push_str(&self.conditions(status.progress));
-        }
-        out.push_str(&self.head("Children"));
-        match children {
-            Ok(children) => {
-                for line in tree::render(run, &children, self.paint).lines() {
-                    out.push_str(&format!("  {line}\n"));
+    ) -> Result<String, Failure> {
+        let kind = object.name.kind;
+        let progress = object.progress.as_ref();
+        let mut out = self.title(object);
+        out.push_str(&self.paragraph(&object.message()));
+        match fields::sections(kind) {
+            Some(sections) => {
+                for section in sections {
+                    out.push_str(&self.section(section, object));
                 }
             }
-            Err(failure) => out.push_str(&self.unread(&failure)),
-        }
-        out.push_str(&self.head("Events"));
-        match events {
-            Ok(events) => out.push_str(&self.events(&events)),
-            Err(failure) => out.push_str(&self.unread(&failure)),
-        }
-        let is_well = run.outcome() == Some(actions::Outcome::Succeeded);
-        if !is_well {
-            out.push_str(&format!(
-                "\nto see what it waits for or why it failed: {why}\n"
-            ));
-        }
-        out
-    }
-
-    /// Renders an object of a kind without a page of its own.
-    fn object(self, row: &KindRow, object: &DynamicObject) -> Result<String, Failure> {
-        let status = object.data["status"].clone();
-        // A status that cannot be decoded is shown like none. `why` shows the error.
-        let progress: Option<CommonStatus> = serde_json::from_value(status).unwrap_or_default();
-        let progress = progress.as_ref();
-        let main = match row.lifecycle {
-            Lifecycle::RunToCompletion => condition::SUCCEEDED,
-            Lifecycle::LongLived => condition::READY,
-        };
-        let (tone, words) = if progress.is_some_and(|progress| progress.is_true(main)) {
-            (Tone::Good, format!("✓ {main}"))
-        } else {
-            (Tone::Waiting, format!("○ not {}", main.to_lowercase()))
-        };
-        let mut out = self.title(row.name(), &object.metadata, tone, &words);
-        let message = progress.and_then(|progress| progress.message.as_deref());
-        out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
-        if *row == AGENT {
-            let agent = serde_json::to_value(object).and_then(serde_json::from_value);
-            let agent: Agent = agent.map_err(|error| {
-                Failure::client(format!("the Agent does not fit its schema: {error}"))
-            })?;
-            out.push_str(&self.section(row.name(), &fields::agent(&agent)));
-        } else {
-            out.push_str(&self.head("Spec"));
-            for line in output::yaml(&object.data["spec"])?.lines() {
-                out.push_str(&format!("  {line}\n"));
+            None => {
+                let spec = output::yaml(object.at("spec"))?;
+                out.push_str(&format!("{}{}", self.head("Spec"), indented(&spec)));
             }
         }
+        if object.at("status.isolation").is_object() {
+            out.push_str(&self.isolation(object));
+        }
         if let Some(progress) = progress {
+            if state::is_awaited(kind) {
+                out.push_str(&self.timeline(progress));
+            }
+            let history: Vec<Version> = object.part("status.history").unwrap_or_default();
+            out.push_str(&self.history(&history));
             out.push_str(&self.conditions(progress));
+        }
+        if let Some(Related { children, events }) = related {
+            out.push_str(&self.head("Children"));
+            out.push_str(&match children {
+                Ok(children) => indented(&tree::render(object, &children, self.paint)),
+                Err(failure) => self.unread(&failure),
+            });
+            out.push_str(&self.head("Events"));
+            out.push_str(&match events {
+                Ok(events) => self.events(&events),
+                Err(failure) => self.unread(&failure),
+            });
+        }
+        if state::is_awaited(kind) && !state::is_well(object) {
+            let purpose = match object.name.is_run() {
+                true => "to see what it waits for or why it failed",
+                false => "to see what is in the way",
+            };
+            out.push_str(&format!("\n{purpose}: {why}\n"));
         }
         Ok(out)
     }
 
-    fn tenant(self, tenant: &Tenant, why: &str) -> String {
-        let standing = tenant::standing(tenant);
-        let mut out = self.title("Tenant", &tenant.metadata, standing.tone, &standing.text());
-        let progress = tenant.status.as_ref().map(|status| &status.progress);
-        let message = progress.and_then(|progress| progress.message.as_deref());
-        out.push_str(&self.paragraph(message.unwrap_or("it has no status yet")));
-        out.push_str(&self.section("Tenant", &fields::tenant(tenant)));
-        if let Some(status) = &tenant.status {
-            let fields = fields::standing(status);
-            if fields.iter().any(|(_, value)| !value.is_empty()) {
-                out.push_str(&self.section("Status", &fields));
-            }
-            out.push_str(&self.connections(status));
-            out.push_str(&self.timeline(&status.progress));
-            out.push_str(&self.conditions(&status.progress));
-        }
-        if standing.tone != Tone::Good {
-            out.push_str(&format!("\nto see what is in the way: {why}\n"));
-        }
-        out
-    }
-
     /// Renders the checked connections with their expected and observed results.
-    fn connections(self, status: &TenantStatus) -> String {
-        let Some(isolation) = &status.isolation else {
-            return String::new();
-        };
+    fn isolation(self, object: &Object) -> String {
         let mut table = Table::new(vec!["FROM", "TO", "EXPECTED", "OBSERVED", "DETAIL"]);
-        for one in &isolation.connections {
-            let expected = match one.expected {
-                ExpectedResult::Allowed => "Allowed",
-                ExpectedResult::Blocked => "Blocked",
+        let connections = object.at("status.isolation.connections").as_array();
+        for one in connections.into_iter().flat_map(|all| all.iter()) {
+            let [from, to, expected, observed, detail] =
+                ["from", "to", "expected", "observed", "detail"].map(|name| text(one, name));
+            let tone = match observed {
+                _ if observed == expected => Tone::Good,
+                "Unknown" => Tone::Waiting,
+                _ => Tone::Bad,
             };
-            let observed = match one.observed {
-                ObservedResult::Allowed => "Allowed",
-                ObservedResult::Blocked => "Blocked",
-                ObservedResult::Unknown => "Unknown",
-            };
-            let tone = if one.is_as_expected() {
-                Tone::Good
-            } else if one.is_unexpected() {
-                Tone::Bad
-            } else {
-                Tone::Waiting
-            };
+            let observed = toned(observed, tone);
             table.push(vec![
-                cell(&one.from),
-                cell(&one.to),
+                cell(from),
+                cell(to),
                 cell(expected),
-                toned(observed, tone),
-                cell(&one.detail),
+                observed,
+                cell(detail),
             ]);
         }
-        let when = isolation
-            .last_proved_at
-            .as_ref()
-            .map_or_else(String::new, |at| {
-                format!(", tried {} ago", span(between(at.0, self.now)))
-            });
-        let mut out = self.head(&format!("Isolation: {}{when}", clean(&isolation.result)));
-        if let Some(message) = &isolation.message {
-            out.push_str(&self.paragraph(message));
-        }
+        let proved: Option<Time> = object.part("status.isolation.lastProvedAt");
+        let when = proved.map_or_else(String::new, |at| {
+            format!(", tried {} ago", span(between(at.0, self.now)))
+        });
+        let result = clean(object.text("status.isolation.result"));
+        let mut out = self.head(&format!("Isolation: {result}{when}"));
+        out.push_str(&self.paragraph(object.text("status.isolation.message")));
         if !table.is_empty() {
-            out.push_str(&self.indented(&table));
+            out.push_str(&self.rows(&table));
         }
         out
     }
 
-    fn title(
-        self,
-        kind: &str,
-        meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-        tone: Tone,
-        standing: &str,
-    ) -> String {
-        let name = format!("{kind} {}", clean(meta.name.as_deref().unwrap_or_default()));
+    fn title(self, object: &Object) -> String {
+        let (meta, standing) = (&object.metadata, state::standing(object));
+        let name = format!("{} {}", object.name.kind.name(), clean(&object.name.name));
         let place = match meta.namespace.as_deref() {
             Some(namespace) => format!("in namespace '{}', ", clean(namespace)),
             None => String::new(),
@@ -256,7 +169,7 @@ impl Page {
         format!(
             "{}  {}\n  {place}{} old\n",
             self.paint.apply(Tone::Head, &name),
-            self.paint.apply(tone, standing),
+            self.paint.apply(standing.tone, &standing.text()),
             age(created, self.now)
         )
     }
@@ -270,95 +183,23 @@ impl Page {
         lines.iter().map(|line| format!("  {line}\n")).collect()
     }
 
-    fn section(self, title: &str, fields: &[Field]) -> String {
-        let mut out = self.head(title);
-        for (label, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-            let lines = wrap(value, self.width.saturating_sub(LABEL_WIDTH + 3).max(20));
-            for (index, line) in lines.iter().enumerate() {
-                let label = if index == 0 {
-                    format!("{label}:")
-                } else {
-                    String::new()
-                };
+    fn section(self, (title, groups): &fields::Section, object: &Object) -> String {
+        let mut out = String::new();
+        for (label, shown) in groups.iter().flat_map(|group| group.iter()) {
+            let value = shown.text(object, self.now);
+            let mut label = format!("{label}:");
+            for line in wrap(&value, self.width.saturating_sub(LABEL_WIDTH + 3).max(20)) {
                 out.push_str(&format!("  {label:<LABEL_WIDTH$} {line}\n"));
+                label.clear();
             }
         }
-        out
-    }
-
-    fn status(self, run: &AnyRun) -> Vec<Field> {
-        let Some(status) = run.status() else {
-            return Vec::new();
-        };
-        let time = |time: Option<&Time>| {
-            time.map_or_else(String::new, |time| {
-                let ago = between(time.0, self.now);
-                let when = if ago >= 0 {
-                    format!("{} ago", span(ago))
-                } else {
-                    format!("in {}", span(-ago))
-                };
-                format!("{} ({when})", moment(time.0))
-            })
-        };
-        let version = match (status.version, run.version()) {
-            (Some(version), Some(wanted)) if version != wanted => {
-                format!("{version}; version {wanted} is not looked at yet")
-            }
-            (Some(_) | None, _) => String::new(),
-        };
-        let pod = status.pod.map_or_else(String::new, |pod| match &pod.node {
-            Some(node) => format!("{} on node '{node}'", pod.name),
-            None => pod.name.clone(),
-        });
-        let retry = status
-            .progress
-            .retry
-            .as_ref()
-            .map_or_else(String::new, |retry| {
-                let next = match (&retry.next_at, &retry.every) {
-                    (Some(at), _) => moment(at.0),
-                    (None, Some(every)) => format!("every {every} at the latest"),
-                    (None, None) => String::new(),
-                };
-                format!(
-                    "{next} ({} without success so far, {})",
-                    count(usize::try_from(retry.attempt).unwrap_or(usize::MAX), "try"),
-                    retry.class
-                )
-                .replace("trys", "tries")
-            });
-        let mut fields = match run {
-            AnyRun::Task(_) => vec![("Version", version)],
-            AnyRun::Docs(run) => pushed(run),
-        };
-        fields.extend([
-            ("Attempts", status.attempts.to_string()),
-            (
-                "Disruptions",
-                match status.disruptions {
-                    0 => String::new(),
-                    count => count.to_string(),
-                },
-            ),
-            ("Job", status.job_name.unwrap_or_default().to_owned()),
-            (
-                "ConfigMap",
-                status.config_map_name.unwrap_or_default().to_owned(),
-            ),
-            ("Pod", pod),
-            ("Started", time(status.started_at)),
-            ("Finished", time(status.finished_at)),
-            ("Deadline", time(status.deadline_at)),
-            ("Next try", retry),
-        ]);
-        fields
+        match out.is_empty() {
+            true => out,
+            false => format!("{}{out}", self.head(title)),
+        }
     }
 
     fn timeline(self, progress: &CommonStatus) -> String {
-        if progress.phase_history.is_empty() {
-            return String::new();
-        }
         let mut table = Table::new(vec![
             "STARTED", "PHASE", "ATTEMPT", "TOOK", "OUTCOME", "REASON", "MESSAGE",
         ]);
@@ -381,8 +222,7 @@ impl Page {
         self.table("Timeline", &table)
     }
 
-    fn history(self, run: &AnyRun) -> String {
-        let history = run.history();
+    fn history(self, history: &[Version]) -> String {
         let mut table = Table::new(vec!["VERSION", "PHASE", "REASON", "ATTEMPTS", "ENDED"]);
         for version in history {
             table.push(vec![
@@ -392,9 +232,6 @@ impl Page {
                 cell(version.attempts.to_string()),
                 cell(moment(version.finished_at.0)),
             ]);
-        }
-        if table.is_empty() {
-            return String::new();
         }
         self.table("Earlier versions", &table)
     }
@@ -411,9 +248,6 @@ impl Page {
                 cell(repeated(&condition.message, progress)),
             ]);
         }
-        if table.is_empty() {
-            return String::new();
-        }
         self.table("Conditions", &table)
     }
 
@@ -428,22 +262,32 @@ impl Page {
         if table.is_empty() {
             return "  none; the server keeps them for about an hour\n".to_owned();
         }
-        self.indented(&table)
+        self.rows(&table)
     }
 
     fn table(self, title: &str, table: &Table) -> String {
-        format!("{}{}", self.head(title), self.indented(table))
+        match table.is_empty() {
+            true => String::new(),
+            false => format!("{}{}", self.head(title), self.rows(table)),
+        }
     }
 
-    fn indented(self, table: &Table) -> String {
+    fn rows(self, table: &Table) -> String {
         let room = self.room.map(|room| room.saturating_sub(2));
-        let text = table.render(self.paint, room);
-        text.lines().map(|line| format!("  {line}\n")).collect()
+        indented(&table.render(self.paint, room))
     }
 
     fn unread(self, failure: &Failure) -> String {
         self.paragraph(&format!("cannot be shown: {}", failure.message()))
     }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 /// Returns a reference instead of the main message, which is already at the top of the page.

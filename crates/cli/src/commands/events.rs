@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use actions::ObjectName;
 use k8s_openapi::api::core::v1::Event;
 
 use crate::{
@@ -10,7 +11,6 @@ use crate::{
     failure::Failure,
     related,
     session::{Server, Session},
-    target::RunName,
     text::{Cell, Table, Tone, age, cell, toned},
     view,
 };
@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = verb.run;
+    let run = verb.of.run;
     let events = read(&server, &run).await?;
     let mut table = table();
     for event in &events {
@@ -56,8 +56,8 @@ pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit,
     }
 }
 
-async fn read(server: &Server, name: &RunName) -> Result<Vec<Event>, Failure> {
-    let run = related::run(server, name).await?;
+async fn read(server: &Server, name: &ObjectName) -> Result<Vec<Event>, Failure> {
+    let run = server.get(name).await?;
     let children = related::children(server, &run).await?;
     related::events(server, &run, &children).await
 }

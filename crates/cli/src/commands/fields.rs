@@ -1,285 +1,441 @@
-//! The labels and values that `describe` shows for a spec and its status. All functions are pure.
+//! The sections that `describe` shows for each kind: labels, and where their values are. All
+//! functions are pure.
 
+use std::collections::BTreeMap;
+
+use actions::Object;
 use api::{
-    tasks::{Agent, ChangedFiles, DocsRun, File, TaskRun},
-    tenants::{
-        Component, ComponentPhase, DeletionPolicy, Owner, OwnerKind, Tenant, TenantStatus, Used,
-        namespace_of,
-    },
+    Timestamp,
+    kinds::KindRow,
+    tasks::{AGENT, ChangedFiles, DOCS_RUN, File, TASK_RUN},
+    tenants::{TENANT, TenantSpec, namespace_of},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 
-use crate::text::{bytes, count, span};
+use self::Shown::{At, Choice, Each, Files, Of, Parts, Since, Span, Words};
+use crate::text::{between, bytes, count, moment, span};
 
-/// A label and a value. Fields with an empty value are left out.
-pub(super) type Field = (&'static str, String);
+/// A title and groups of fields. A section without values is left out.
+pub(super) type Section = (&'static str, &'static [&'static [Field]]);
 
-pub(super) fn task(run: &TaskRun) -> Vec<Field> {
-    let spec = &run.spec;
-    vec![
-        ("Task", spec.task_id.to_string()),
-        ("Service", spec.service_name.clone()),
-        ("Agent", spec.agent_name.clone()),
-        ("Version", spec.context_version.to_string()),
-        ("Files", file_words(&spec.markdown_files)),
-        ("Timeout", spec.timeout.map_or_else(String::new, duration)),
-        (
-            "Attempts",
-            spec.retry.as_ref().map_or_else(String::new, |retry| {
-                format!("at most {}", retry.max_attempts)
-            }),
-        ),
-        ("Suspended", yes(spec.suspend)),
-        ("Cancelled", yes(spec.cancel)),
-    ]
+/// A label and its value. A field without a value is left out.
+type Field = (&'static str, Shown);
+
+/// A text, the path of a value, and another text. Without the value, they are left out.
+type Part = (&'static str, &'static str, &'static str);
+
+/// The value of a field.
+pub(super) enum Shown {
+    /// The text or the number at this path.
+    At(&'static str),
+    /// Texts and numbers one after the other.
+    Parts(&'static [Part]),
+    /// The first text if the value at this path is true, otherwise the second.
+    Choice(&'static str, &'static str, &'static str),
+    /// The duration at this path.
+    Span(&'static str),
+    /// The time at this path, and how long ago it was.
+    Since(&'static str),
+    /// The texts at this path, as a command line.
+    Words(&'static str),
+    /// The items of the list at this path, each as this text.
+    Each(&'static str, fn(&Value) -> String),
+    /// Number, size and names of the files at this path.
+    Files(&'static str),
+    /// A value that is not at one path.
+    Of(fn(&Object) -> String),
 }
 
-fn yes(is_so: bool) -> String {
-    if is_so {
-        "yes".to_owned()
-    } else {
-        String::new()
+/// The sections of each kind. A kind without an entry is described by its spec.
+const PAGES: &[(KindRow, &[Section])] = &[
+    (AGENT, &[("Agent", &[AGENT_SPEC])]),
+    (
+        TASK_RUN,
+        &[
+            ("Task", &[TASK_SPEC, STOPPED]),
+            ("Status", &[&[("Version", Of(version))], ATTEMPT]),
+            ("Result of the last attempt", &[RESULT]),
+        ],
+    ),
+    (
+        DOCS_RUN,
+        &[
+            ("Documentation", &[DOCS_SPEC, STOPPED]),
+            ("Status", &[PUSHED, ATTEMPT]),
+            ("Result of the last attempt", &[RESULT]),
+        ],
+    ),
+    (
+        TENANT,
+        &[("Tenant", &[TENANT_SPEC]), ("Status", &[TENANT_STATUS])],
+    ),
+];
+
+const AGENT_SPEC: &[Field] = &[
+    ("Image", At("spec.image")),
+    ("Command", Words("spec.command")),
+    ("Arguments", Words("spec.args")),
+    ("Account", At("spec.serviceAccountName")),
+    ("User", At("spec.runAsUser")),
+    ("Timeout", Span("spec.timeout")),
+    ("To start", Span("spec.startTimeout")),
+    ("Attempts", At("spec.retry.maxAttempts")),
+    ("Results", Each("spec.results", expected_result)),
+    ("Instructions", Each("spec.instructions", filename)),
+];
+
+const TASK_SPEC: &[Field] = &[
+    ("Task", At("spec.taskId")),
+    ("Service", At("spec.serviceName")),
+    ("Agent", At("spec.agentName")),
+    ("Version", At("spec.contextVersion")),
+    ("Files", Files("spec.markdownFiles")),
+    ("Timeout", Span("spec.timeout")),
+    (
+        "Attempts",
+        Parts(&[("at most ", "spec.retry.maxAttempts", "")]),
+    ),
+];
+
+const DOCS_SPEC: &[Field] = &[
+    ("Repository", At("spec.repositoryUrl")),
+    ("Reads branch", At("spec.sourceBranch")),
+    ("Works in", At("spec.workingDirectory")),
+    ("Agent sees", CHECKOUT),
+    ("Agent", At("spec.agentName")),
+    ("Model", At("spec.model")),
+    ("Instructions", Files("spec.instructions")),
+    ("Secret", At("spec.credentialsSecretRef.name")),
+    ("Pushes to", Of(output_branch)),
+    ("Takes over", At("spec.output.path")),
+    (
+        "No changes",
+        Choice("spec.output.requireChanges", "", "allowed"),
+    ),
+    ("Message", At("spec.output.commitMessage")),
+    ("Timeout", Span("spec.timeout")),
+];
+
+const CHECKOUT: Shown = Choice(
+    "spec.includeCodebase",
+    "the whole checkout",
+    "that folder only",
+);
+
+const STOPPED: &[Field] = &[
+    ("Suspended", Choice("spec.suspend", "yes", "")),
+    ("Cancelled", Choice("spec.cancel", "yes", "")),
+];
+
+/// The result in the repository: branch, commit, and changed files.
+const PUSHED: &[Field] = &[
+    ("Base commit", At("status.baseCommit")),
+    ("Branch", At("status.branch")),
+    ("Before", Of(head_before)),
+    ("Commit", At("status.commit")),
+    (
+        "Changed files",
+        Of(|run| changed(run, "status.changedFiles")),
+    ),
+    ("Left out", Of(|run| changed(run, "status.leftOut"))),
+];
+
+const ATTEMPT: &[Field] = &[
+    ("Attempts", At("status.attempts")),
+    ("Disruptions", Of(disruptions)),
+    ("Job", At("status.jobName")),
+    ("ConfigMap", At("status.configMapName")),
+    ("Pod", Parts(POD)),
+    ("Started", Since("status.startedAt")),
+    ("Finished", Since("status.finishedAt")),
+    ("Deadline", Since("status.deadlineAt")),
+    ("Next try", Of(next_try)),
+];
+
+const POD: &[Part] = &[
+    ("", "status.pod.name", ""),
+    (" on node '", "status.pod.node", "'"),
+];
+
+const RESULT: &[Field] = &[
+    ("Reason", At("status.result.reason")),
+    ("Exit code", At("status.result.exitCode")),
+    ("Signal", At("status.result.signal")),
+    ("Message", At("status.result.message")),
+    ("Results", Of(results)),
+    ("Image", At("status.result.imageID")),
+    ("Pod", At("status.result.podName")),
+    ("Node", At("status.result.node")),
+];
+
+/// Values of environment variables and of the Redis configuration are not shown.
+const TENANT_SPEC: &[Field] = &[
+    ("Customer", At("spec.displayName")),
+    ("About", At("spec.description")),
+    ("Namespace", Of(namespace)),
+    ("Owners", Each("spec.owners", owner)),
+    ("Server", Of(server)),
+    ("Redis", Parts(REDIS)),
+    ("Policies", Of(policies)),
+    ("Let in", Each("spec.networkPolicy.allowedNamespaces", text)),
+    ("On deletion", Of(deletion)),
+    ("Suspended", Choice("spec.suspend", "yes", "")),
+];
+
+const TENANT_STATUS: &[Field] = &[
+    ("Server", Parts(SERVER_STATUS)),
+    ("Redis", Parts(REDIS_STATUS)),
+    ("Used", Of(used)),
+];
+
+const REDIS: &[Part] = &[
+    ("", "spec.redis.image", ""),
+    (", ", "spec.redis.storage.size", ""),
+    (" of class '", "spec.redis.storage.storageClassName", "'"),
+];
+
+const SERVER_STATUS: &[Part] = &[
+    ("", "status.serverStatus.phase", ": "),
+    ("", "status.serverStatus.message", ""),
+];
+
+const REDIS_STATUS: &[Part] = &[
+    ("", "status.redisStatus.phase", ": "),
+    ("", "status.redisStatus.message", ""),
+];
+
+/// Returns the sections of a kind, if it has any of its own.
+pub(super) fn sections(kind: &KindRow) -> Option<&'static [Section]> {
+    let page = PAGES.iter().find(|(row, _)| row == kind);
+    page.map(|(_, sections)| *sections)
+}
+
+impl Shown {
+    /// Returns the value, or an empty text.
+    pub(super) fn text(&self, object: &Object, now: Timestamp) -> String {
+        match self {
+            At(path) => text(object.at(path)),
+            Parts(parts) => {
+                let known = parts
+                    .iter()
+                    .filter(|(_, path, _)| !object.at(path).is_null());
+                let words = known.map(|(before, path, after)| {
+                    format!("{before}{}{after}", text(object.at(path)))
+                });
+                words.collect()
+            }
+            Choice(path, yes, _) if object.is_set(path) => (*yes).to_owned(),
+            Choice(_, _, no) => (*no).to_owned(),
+            Span(path) => duration(object, path),
+            Since(path) => object
+                .part::<Time>(path)
+                .map_or_else(String::new, |time| since(time.0, now)),
+            Words(path) => each(object.at(path), text, " "),
+            Each(path, item) => each(object.at(path), *item, ", "),
+            Files(path) => {
+                let files: Vec<File> = object.part(path).unwrap_or_default();
+                let size = files.iter().map(|file| file.content.len()).sum();
+                let names = each(object.at(path), filename, ", ");
+                match files.len() {
+                    0 => String::new(),
+                    count => format!("{count}, {}: {names}", bytes(size)),
+                }
+            }
+            Of(value) => value(object),
+        }
     }
 }
 
-fn file_words(files: &[File]) -> String {
-    let size = files.iter().map(|file| file.content.len()).sum();
-    let names: Vec<&str> = files.iter().map(|file| file.filename.as_str()).collect();
-    format!("{}, {}: {}", files.len(), bytes(size), names.join(", "))
+fn text(value: &Value) -> String {
+    match value.as_str() {
+        Some(text) => text.to_owned(),
+        None if value.is_null() => String::new(),
+        None => value.to_string(),
+    }
 }
 
-pub(super) fn documentation(run: &DocsRun) -> Vec<Field> {
-    let spec = &run.spec;
-    let files = &spec.instructions;
-    let secret = spec.credentials_secret_ref.as_ref();
-    vec![
-        ("Repository", spec.repository_url.clone()),
-        ("Reads branch", spec.source_branch.clone()),
-        ("Works in", spec.working_directory.clone()),
-        (
-            "Agent sees",
-            match spec.include_codebase {
-                true => "the whole checkout".to_owned(),
-                false => "that folder only".to_owned(),
-            },
-        ),
-        ("Agent", spec.agent_name.clone()),
-        ("Model", spec.model.clone().unwrap_or_default()),
-        (
-            "Instructions",
-            match files.is_empty() {
-                true => String::new(),
-                false => file_words(files),
-            },
-        ),
-        (
-            "Secret",
-            secret.map(|secret| secret.name.clone()).unwrap_or_default(),
-        ),
-        ("Pushes to", run.output_branch()),
-        ("Takes over", spec.output.path.clone()),
-        (
-            "No changes",
-            match spec.output.require_changes {
-                true => String::new(),
-                false => "allowed".to_owned(),
-            },
-        ),
-        (
-            "Message",
-            spec.output.commit_message.clone().unwrap_or_default(),
-        ),
-        ("Timeout", spec.timeout.map_or_else(String::new, duration)),
-        ("Suspended", yes(spec.suspend)),
-        ("Cancelled", yes(spec.cancel)),
-    ]
+fn each(list: &Value, item: fn(&Value) -> String, separator: &str) -> String {
+    let items = list.as_array().into_iter().flat_map(|all| all.iter());
+    items.map(item).collect::<Vec<String>>().join(separator)
 }
 
-/// Returns the result in the repository: branch, commit, and changed files.
-pub(super) fn pushed(run: &DocsRun) -> Vec<Field> {
-    let Some(status) = &run.status else {
-        return Vec::new();
+fn duration(object: &Object, path: &str) -> String {
+    let duration: Option<api::Duration> = object.part(path);
+    duration.map_or_else(String::new, |duration| {
+        let seconds = std::time::Duration::from(duration).as_secs();
+        span(i64::try_from(seconds).unwrap_or(i64::MAX))
+    })
+}
+
+fn since(time: Timestamp, now: Timestamp) -> String {
+    let ago = between(time, now);
+    let when = if ago >= 0 {
+        format!("{} ago", span(ago))
+    } else {
+        format!("in {}", span(-ago))
     };
-    let before = match (&status.branch, &status.branch_head) {
-        (Some(_), Some(head)) => head.clone(),
-        (Some(_), None) => "there was no such branch".to_owned(),
-        (None, _) => String::new(),
+    format!("{} ({when})", moment(time))
+}
+
+fn filename(file: &Value) -> String {
+    text(&file["filename"])
+}
+
+fn expected_result(result: &Value) -> String {
+    match result["required"].as_bool() {
+        Some(true) => format!("{} (required)", text(&result["name"])),
+        Some(false) | None => text(&result["name"]),
+    }
+}
+
+fn version(run: &Object) -> String {
+    match (run.recorded_version(), run.version()) {
+        (Some(version), Some(wanted)) if version != wanted => {
+            format!("{version}; version {wanted} is not looked at yet")
+        }
+        (Some(_) | None, _) => String::new(),
+    }
+}
+
+fn disruptions(run: &Object) -> String {
+    let count = run.at("status.disruptions").as_i64();
+    let count = count.filter(|count| *count > 0);
+    count.map_or_else(String::new, |count| count.to_string())
+}
+
+fn next_try(object: &Object) -> String {
+    let progress = object.progress.as_ref();
+    let Some(retry) = progress.and_then(|progress| progress.retry.as_ref()) else {
+        return String::new();
     };
-    let listed = |files: &Option<ChangedFiles>| {
-        files.as_ref().map_or_else(String::new, |files| {
-            let more = match usize::try_from(files.count) {
-                Ok(count) if count > files.first.len() => ", …",
-                Ok(_) | Err(_) => "",
-            };
-            format!("{}: {}{more}", files.count, files.first.join(", "))
-        })
+    let next = match (&retry.next_at, &retry.every) {
+        (Some(at), _) => moment(at.0),
+        (None, Some(every)) => format!("every {every} at the latest"),
+        (None, None) => String::new(),
     };
-    vec![
-        (
-            "Base commit",
-            status.base_commit.clone().unwrap_or_default(),
-        ),
-        ("Branch", status.branch.clone().unwrap_or_default()),
-        ("Before", before),
-        ("Commit", status.commit.clone().unwrap_or_default()),
-        ("Changed files", listed(&status.changed_files)),
-        ("Left out", listed(&status.left_out)),
-    ]
-}
-
-fn duration(duration: kube::core::Duration) -> String {
-    span(i64::try_from(std::time::Duration::from(duration).as_secs()).unwrap_or(i64::MAX))
-}
-
-pub(super) fn result_fields(result: &api::tasks::Evidence) -> Vec<Field> {
-    let number = |number: Option<i32>| number.map_or_else(String::new, |it| it.to_string());
-    let results: Vec<String> = result
-        .results
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    vec![
-        ("Reason", result.reason.clone().unwrap_or_default()),
-        ("Exit code", number(result.exit_code)),
-        ("Signal", number(result.signal)),
-        ("Message", result.message.clone().unwrap_or_default()),
-        ("Results", results.join(", ")),
-        ("Image", result.image_id.clone().unwrap_or_default()),
-        ("Pod", result.pod_name.clone().unwrap_or_default()),
-        ("Node", result.node.clone().unwrap_or_default()),
-    ]
-}
-
-/// Returns the spec of an Agent.
-pub(super) fn agent(agent: &Agent) -> Vec<Field> {
-    let spec = &agent.spec;
-    let results: Vec<String> = spec
-        .results
-        .iter()
-        .map(|result| {
-            let word = if result.required { " (required)" } else { "" };
-            format!("{}{word}", result.name)
-        })
-        .collect();
-    let instructions = spec.instructions.iter();
-    let instructions: Vec<&str> = instructions.map(|file| file.filename.as_str()).collect();
-    vec![
-        ("Image", spec.image.clone()),
-        ("Command", spec.command.join(" ")),
-        ("Arguments", spec.args.join(" ")),
-        ("Account", spec.service_account_name.clone()),
-        ("User", spec.run_as_user.to_string()),
-        ("Timeout", duration(spec.timeout)),
-        ("To start", duration(spec.start_timeout)),
-        ("Attempts", spec.retry.max_attempts.to_string()),
-        ("Results", results.join(", ")),
-        ("Instructions", instructions.join(", ")),
-    ]
-}
-
-/// Returns the spec of a Tenant. Values of its environment variables and of its Redis configuration
-/// are not shown.
-pub(super) fn tenant(tenant: &Tenant) -> Vec<Field> {
-    let spec = &tenant.spec;
-    let name = tenant.metadata.name.as_deref().unwrap_or_default();
-    let owners: Vec<String> = spec.owners.iter().map(owner).collect();
-    let server = spec.server.as_ref().map(|server| {
-        let replicas = usize::try_from(server.replicas).unwrap_or(usize::MAX);
-        format!(
-            "{}, {}, port {}",
-            server.image,
-            count(replicas, "replica"),
-            server.port
-        )
-    });
-    let redis = spec.redis.as_ref().map(|redis| {
-        let class = redis.storage.storage_class_name.as_ref();
-        let class = class.map_or_else(String::new, |class| format!(" of class '{class}'"));
-        format!("{}, {}{class}", redis.image, redis.storage.size.0)
-    });
-    let policy = match spec.deletion.policy {
-        DeletionPolicy::Retain => "Retain",
-        DeletionPolicy::Delete => "Delete",
+    let tries = match retry.attempt {
+        1 => "1 try".to_owned(),
+        tries => format!("{tries} tries"),
     };
-    let policies = match (spec.network_policy.enabled, spec.isolation.probe) {
+    format!("{next} ({tries} without success so far, {})", retry.class)
+}
+
+fn results(run: &Object) -> String {
+    let results: BTreeMap<String, String> = run.part("status.result.results").unwrap_or_default();
+    let words = results.iter().map(|(key, value)| format!("{key}={value}"));
+    words.collect::<Vec<String>>().join(", ")
+}
+
+fn output_branch(run: &Object) -> String {
+    match run.text("spec.output.branch") {
+        "" => format!("docs/{}", run.name.name),
+        branch => branch.to_owned(),
+    }
+}
+
+fn head_before(run: &Object) -> String {
+    match (run.text("status.branch"), run.text("status.branchHead")) {
+        ("", _) => String::new(),
+        (_, "") => "there was no such branch".to_owned(),
+        (_, head) => head.to_owned(),
+    }
+}
+
+fn changed(run: &Object, path: &str) -> String {
+    let Some(ChangedFiles { count, first }) = run.part(path) else {
+        return String::new();
+    };
+    let more = match usize::try_from(count) {
+        Ok(count) if count > first.len() => ", …",
+        Ok(_) | Err(_) => "",
+    };
+    format!("{count}: {}{more}", first.join(", "))
+}
+
+fn namespace(tenant: &Object) -> String {
+    let spec: Option<TenantSpec> = tenant.part("spec");
+    spec.map_or_else(String::new, |spec| namespace_of(&tenant.name.name, &spec))
+}
+
+fn owner(owner: &Value) -> String {
+    let (kind, name) = (text(&owner["kind"]), text(&owner["name"]));
+    match owner["namespace"].as_str() {
+        Some(namespace) => format!("{kind} '{namespace}/{name}'"),
+        None => format!("{kind} '{name}'"),
+    }
+}
+
+fn server(tenant: &Object) -> String {
+    let server = tenant.at("spec.server");
+    let replicas = server["replicas"].as_u64().map(usize::try_from);
+    let replicas = count(replicas.unwrap_or(Ok(0)).unwrap_or(usize::MAX), "replica");
+    match text(&server["image"]).as_str() {
+        "" => String::new(),
+        image => format!("{image}, {replicas}, port {}", text(&server["port"])),
+    }
+}
+
+fn policies(tenant: &Object) -> String {
+    let is_on = tenant.is_set("spec.networkPolicy.enabled");
+    let words = match (is_on, tenant.is_set("spec.isolation.probe")) {
         (false, _) => "off",
         (true, true) => "on, proven by trying",
         (true, false) => "on, not proven",
     };
-    vec![
-        ("Customer", spec.display_name.clone().unwrap_or_default()),
-        ("About", spec.description.clone().unwrap_or_default()),
-        ("Namespace", namespace_of(name, spec)),
-        ("Owners", owners.join(", ")),
-        ("Server", server.unwrap_or_default()),
-        ("Redis", redis.unwrap_or_default()),
-        ("Policies", policies.to_owned()),
-        ("Let in", spec.network_policy.allowed_namespaces.join(", ")),
-        (
-            "On deletion",
-            format!(
-                "{policy}, blocked after {}",
-                duration(spec.deletion.deadline)
-            ),
-        ),
-        ("Suspended", yes(spec.suspend)),
-    ]
+    words.to_owned()
 }
 
-fn owner(owner: &Owner) -> String {
-    let Owner {
-        kind,
-        name,
-        namespace,
-    } = owner;
-    match (kind, namespace) {
-        (OwnerKind::User, _) => format!("User '{name}'"),
-        (OwnerKind::Group, _) => format!("Group '{name}'"),
-        (OwnerKind::ServiceAccount, Some(namespace)) => {
-            format!("ServiceAccount '{namespace}/{name}'")
-        }
-        (OwnerKind::ServiceAccount, None) => format!("ServiceAccount '{name}'"),
-    }
-}
-
-/// Returns the state of the Tenant's components and its resource usage.
-pub(super) fn standing(status: &TenantStatus) -> Vec<Field> {
-    let part = |part: &Option<Component>| {
-        part.as_ref().map_or_else(String::new, |part| {
-            let phase = match part.phase {
-                ComponentPhase::Provisioning => "Provisioning",
-                ComponentPhase::Running => "Running",
-                ComponentPhase::Degraded => "Degraded",
-                ComponentPhase::Suspended => "Suspended",
-            };
-            format!("{phase}: {}", part.message)
-        })
-    };
-    vec![
-        ("Server", part(&status.server_status)),
-        ("Redis", part(&status.redis_status)),
-        ("Used", used(status)),
-    ]
+fn deletion(tenant: &Object) -> String {
+    let policy = tenant.text("spec.deletion.policy");
+    let deadline = duration(tenant, "spec.deletion.deadline");
+    format!("{policy}, blocked after {deadline}")
 }
 
 /// Formats the usage: `cpu 150m requested, 1500m limit; pods 3`.
-fn used(status: &TenantStatus) -> String {
-    let Some(usage) = &status.usage else {
-        return String::new();
-    };
-    let parts = [
-        ("cpu", &usage.cpu),
-        ("memory", &usage.memory),
-        ("storage", &usage.storage),
-    ];
-    let mut words: Vec<String> = parts
-        .iter()
-        .filter_map(|(name, used)| Some((*name, used.as_ref()?)))
-        .map(|(name, Used { request, limit })| match (request, limit) {
-            (Some(request), Some(limit)) => format!("{name} {request} requested, {limit} limit"),
-            (Some(one), None) | (None, Some(one)) => format!("{name} {one}"),
-            (None, None) => name.to_owned(),
-        })
-        .collect();
-    words.extend(usage.pods.iter().map(|pods| format!("pods {}", pods.used)));
+fn used(tenant: &Object) -> String {
+    let usage = tenant.at("status.usage");
+    let mut words = Vec::new();
+    for name in ["cpu", "memory", "storage"] {
+        let used = &usage[name];
+        words.extend(match (used["request"].as_str(), used["limit"].as_str()) {
+            (Some(request), Some(limit)) => {
+                Some(format!("{name} {request} requested, {limit} limit"))
+            }
+            (Some(one), None) | (None, Some(one)) => Some(format!("{name} {one}")),
+            (None, None) => used.is_object().then(|| name.to_owned()),
+        });
+    }
+    let pods = usage["pods"]["used"].as_str();
+    words.extend(pods.map(|pods| format!("pods {pods}")));
     words.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path is a text, so the compiler does not notice a renamed field.
+    #[test]
+    fn each_field_is_in_the_schema_of_its_kind() {
+        for (kind, sections) in PAGES {
+            let crd = (kind.derived_crd)();
+            let schema = crd.spec.versions[0].schema.as_ref().unwrap();
+            let root = schema.open_api_v3_schema.as_ref().unwrap();
+            let groups = sections.iter().flat_map(|(_, groups)| groups.iter());
+            for (label, shown) in groups.flat_map(|group| group.iter()) {
+                let paths = match shown {
+                    At(path) | Choice(path, ..) | Span(path) | Since(path) => vec![*path],
+                    Words(path) | Each(path, _) | Files(path) => vec![*path],
+                    Parts(parts) => parts.iter().map(|(_, path, _)| *path).collect(),
+                    Of(_) => Vec::new(),
+                };
+                for path in paths {
+                    let mut names = path.split('.');
+                    let below = names.try_fold(root, |at, name| at.properties.as_ref()?.get(name));
+                    assert!(below.is_some(), "{kind:?}, {label}: {path}");
+                }
+            }
+        }
+    }
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use actions::Request;
+use actions::{Object, Request};
 use api::{
     Lifecycle, Reason, Timestamp,
     kinds::{Column, Content, KindRow},
     status::condition::READY,
-    tenants::condition::NETWORK_ISOLATED,
+    tenants::{TENANT, condition::NETWORK_ISOLATED},
 };
 use futures::TryStreamExt;
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::ListParams,
     core::DynamicObject,
     runtime::{WatchStreamExt, watcher},
@@ -24,7 +24,7 @@ use crate::{
     failure::Failure,
     output,
     session::{Server, Session, ask},
-    target::{self, Kind},
+    target,
     text::{Cell, Table, Tone, age, cell, toned},
     watching::{Trouble, trouble},
 };
@@ -34,11 +34,12 @@ const PAGE: u32 = 100;
 
 /// The objects to be listed, and their format.
 struct Question {
-    kind: Kind,
+    kind: &'static KindRow,
     name: Option<String>,
     selector: Option<String>,
     is_everywhere: bool,
-    is_wide: bool,
+    /// The columns after the name.
+    columns: Vec<Column>,
 }
 
 pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Failure> {
@@ -48,10 +49,7 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
             "one object is asked for by its name: '-A' and '-l' have no meaning then",
         ));
     }
-    let is_data = match verb.output {
-        Some(Format::Json | Format::Yaml) => true,
-        Some(Format::Wide | Format::Name) | None => false,
-    };
+    let is_data = matches!(verb.output, Some(Format::Json | Format::Yaml));
     if verb.watch && is_data {
         return Err(Failure::client(
             "'-w' prints lines: use it with '-o wide', '-o name' or without '-o'",
@@ -62,43 +60,56 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
         name,
         selector: verb.selector,
         is_everywhere: verb.all_namespaces,
-        is_wide: verb.output == Some(Format::Wide),
+        columns: columns(kind, verb.output == Some(Format::Wide)),
     };
     let server = session.server().await?;
     if verb.watch {
-        return watch(&question, verb.output, &server, session).await;
+        watch(&question, verb.output, &server, session).await?;
+    } else if is_data {
+        data(&question, verb.output, &server, session).await?;
+    } else {
+        lines(&question, verb.output, &server, session).await?;
     }
-    match verb.output {
-        Some(Format::Json | Format::Yaml) => data(&question, verb.output, &server, session).await,
-        Some(Format::Wide | Format::Name) | None => {
-            lines(&question, verb.output, &server, session).await
-        }
-    }
+    Ok(Exit::Ok)
 }
 
 impl Question {
-    fn row_of_kind(&self) -> &'static KindRow {
-        self.kind.row()
-    }
-
     fn api(&self, server: &Server) -> Api<DynamicObject> {
-        server.objects(self.row_of_kind(), self.is_everywhere)
+        let namespace = (!self.is_everywhere).then_some(server.namespace.as_str());
+        actions::objects(&server.client, self.kind, namespace)
     }
 
     fn request(&self, verb: &'static str, server: &Server) -> Request {
-        let row = self.row_of_kind();
+        let is_here = !self.is_everywhere && self.kind.is_namespaced;
         Request {
             verb,
-            kind: row.name(),
-            resource: row.crd_name,
+            kind: self.kind.name(),
+            resource: self.kind.crd_name,
             name: self.name.clone(),
-            namespace: (!self.is_everywhere && row.is_namespaced).then(|| server.namespace.clone()),
+            namespace: is_here.then(|| server.namespace.clone()),
         }
     }
 
     /// Returns whether the rows begin with a namespace.
     fn has_namespace(&self) -> bool {
-        self.is_everywhere && self.row_of_kind().is_namespaced
+        self.is_everywhere && self.kind.is_namespaced
+    }
+
+    /// Reads the objects page by page.
+    async fn each(
+        &self,
+        server: &Server,
+        mut take: impl FnMut(DynamicObject) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut next = None;
+        loop {
+            let (objects, following) = self.page(server, next).await?;
+            objects.into_iter().try_for_each(&mut take)?;
+            match following {
+                Some(_) => next = following,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// Reads the next page, and returns the token for the page after it.
@@ -122,54 +133,39 @@ impl Question {
         Ok((list.items, next))
     }
 
-    /// Returns the columns after the name.
-    fn columns(&self) -> Vec<Column> {
-        let all = self.row_of_kind().columns.iter().copied();
-        let mut columns: Vec<Column> = all
-            .filter(|column| self.is_wide || !column.is_wide)
-            .collect();
-        if self.kind == Kind::Tenant {
-            // The reason of a Tenant that is not isolated must not be hidden.
-            columns.retain(|column| column.content != Content::Reason(READY));
-            columns.insert(2, Column::new("Reason", Content::Reason(READY)));
-        }
-        columns
-    }
-
     fn table(&self) -> Table {
         let mut head = Vec::new();
         if self.has_namespace() {
             head.push("NAMESPACE".to_owned());
         }
         head.push("NAME".to_owned());
-        let columns = self.columns().into_iter();
+        let columns = self.columns.iter();
         head.extend(columns.map(|column| column.name.to_ascii_uppercase()));
         Table::new(head)
     }
 
-    fn row(&self, object: &DynamicObject, now: Timestamp) -> Vec<Cell> {
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Cell> {
         let mut row = Vec::new();
         if self.has_namespace() {
-            row.push(cell(object.namespace().unwrap_or_default()));
+            let namespace = object.metadata.namespace.as_deref();
+            row.push(cell(namespace.unwrap_or_default()));
         }
-        row.push(cell(object.name_any()));
-        let columns = self.columns().into_iter();
+        row.push(cell(&object.name.name));
+        let columns = self.columns.iter();
         row.extend(columns.map(|column| self.cell(column.content, object, now)));
         row
     }
 
-    fn cell(&self, content: Content, object: &DynamicObject, now: Timestamp) -> Cell {
-        let status = &object.data["status"];
+    fn cell(&self, content: Content, object: &Object, now: Timestamp) -> Cell {
         match content {
             Content::Text("status.phase") => self.phase(object),
-            Content::Text(path) => cell(at(object, path).as_str().unwrap_or_default()),
-            Content::Number(path) => cell(
-                at(object, path)
-                    .as_i64()
-                    .map_or_else(String::new, |number| number.to_string()),
-            ),
+            Content::Text(path) => cell(object.text(path)),
+            Content::Number(path) => {
+                let number = object.at(path).as_i64();
+                cell(number.map_or_else(String::new, |number| number.to_string()))
+            }
             Content::Condition(kind) => {
-                let value = condition(status, kind)["status"].as_str();
+                let value = condition(object, kind)["status"].as_str();
                 let value = value.unwrap_or("Unknown");
                 let tone = match value {
                     "True" => Tone::Good,
@@ -178,12 +174,11 @@ impl Question {
                 };
                 toned(value, tone)
             }
-            Content::Reason(_) if self.kind == Kind::Tenant => cell(tenant_reason(status)),
-            Content::Reason(kind) => cell(
-                condition(status, kind)["reason"]
-                    .as_str()
-                    .unwrap_or_default(),
-            ),
+            Content::Reason(_) if *self.kind == TENANT => cell(tenant_reason(object)),
+            Content::Reason(kind) => {
+                let reason = condition(object, kind)["reason"].as_str();
+                cell(reason.unwrap_or_default())
+            }
             Content::Age => {
                 let created = object.metadata.creation_timestamp.as_ref();
                 cell(age(created.map(|time| time.0), now))
@@ -191,10 +186,9 @@ impl Question {
         }
     }
 
-    fn phase(&self, object: &DynamicObject) -> Cell {
-        let phase = object.data["status"]["phase"].as_str();
-        let phase = phase.unwrap_or_default();
-        let tone = match (self.row_of_kind().lifecycle, phase) {
+    fn phase(&self, object: &Object) -> Cell {
+        let phase = object.text("status.phase");
+        let tone = match (self.kind.lifecycle, phase) {
             (Lifecycle::LongLived, _) => Tone::Plain,
             (Lifecycle::RunToCompletion, "Succeeded") => Tone::Good,
             (Lifecycle::RunToCompletion, "Failed") => Tone::Bad,
@@ -209,18 +203,18 @@ impl Question {
         }
     }
 
-    fn line_name(&self, object: &DynamicObject) -> String {
-        format!("{}\n", self.row_of_kind().qualified(&object.name_any()))
+    fn line_name(&self, object: &Object) -> String {
+        format!("{}\n", self.kind.qualified(&object.name.name))
     }
 
     /// Returns the message for an empty result.
     fn nothing(&self, server: &Server) -> String {
-        let what = self.row_of_kind().listed;
+        let what = self.kind.listed;
         let which = match &self.selector {
             Some(selector) => format!(" with labels '{selector}'"),
             None => String::new(),
         };
-        if !self.row_of_kind().is_namespaced {
+        if !self.kind.is_namespaced {
             format!("no {what}{which}")
         } else if self.is_everywhere {
             format!("no {what}{which} in any namespace")
@@ -230,24 +224,30 @@ impl Question {
     }
 }
 
-/// Returns the value at a path such as `status.phase`.
-fn at<'a>(object: &'a DynamicObject, path: &str) -> &'a Value {
-    let parts = path.split('.');
-    parts.fold(&object.data, |value, name| &value[name])
+/// Returns the columns after the name.
+fn columns(kind: &KindRow, is_wide: bool) -> Vec<Column> {
+    let all = kind.columns.iter().copied();
+    let mut columns: Vec<Column> = all.filter(|column| is_wide || !column.is_wide).collect();
+    if *kind == TENANT {
+        // The reason of a Tenant that is not isolated must not be hidden.
+        columns.retain(|column| column.content != Content::Reason(READY));
+        columns.insert(2, Column::new("Reason", Content::Reason(READY)));
+    }
+    columns
 }
 
 /// Returns the reason of a Tenant. A running Tenant that is not isolated must not appear healthy.
-fn tenant_reason(status: &Value) -> &str {
-    let ready = condition(status, READY)["reason"].as_str();
-    let isolated = condition(status, NETWORK_ISOLATED)["reason"].as_str();
+fn tenant_reason(tenant: &Object) -> &str {
+    let ready = condition(tenant, READY)["reason"].as_str();
+    let isolated = condition(tenant, NETWORK_ISOLATED)["reason"].as_str();
     match (ready, isolated) {
         (Some("Ready"), Some(isolated)) if isolated != Reason::Isolated.name() => isolated,
         (ready, _) => ready.unwrap_or_default(),
     }
 }
 
-fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
-    let conditions = status["conditions"].as_array();
+fn condition<'a>(object: &'a Object, kind: &str) -> &'a Value {
+    let conditions = object.at("status.conditions").as_array();
     conditions
         .and_then(|all| all.iter().find(|condition| condition["type"] == kind))
         .unwrap_or(&Value::Null)
@@ -259,29 +259,24 @@ async fn lines(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<(), Failure> {
     let mut table = question.table();
-    let mut next = None;
-    loop {
-        let (objects, following) = question.page(server, next).await?;
-        for object in &objects {
-            if format == Some(Format::Name) {
-                session.print(&question.line_name(object))?;
-            }
-            table.push(question.row(object, session.now()));
+    let show = |object: DynamicObject| -> Result<(), Failure> {
+        let object = Object::new(question.kind, object);
+        if format == Some(Format::Name) {
+            session.print(&question.line_name(&object))?;
         }
-        next = following;
-        if next.is_none() {
-            break;
-        }
-    }
+        table.push(question.row(&object, session.now()));
+        Ok(())
+    };
+    question.each(server, show).await?;
     if table.is_empty() {
         session.remark(&question.nothing(server))?;
     } else if format != Some(Format::Name) {
         let room = session.room();
         session.print(&table.render(session.paint, room))?;
     }
-    Ok(Exit::Ok)
+    Ok(())
 }
 
 async fn data(
@@ -289,23 +284,18 @@ async fn data(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
-    let (mut items, mut next) = (Vec::new(), None);
-    loop {
-        let (objects, following) = question.page(server, next).await?;
-        for mut object in objects {
-            // The items of a list have no type.
-            object.types = Some(kube::core::TypeMeta {
-                api_version: question.row_of_kind().resource.api_version(),
-                kind: question.row_of_kind().name().to_owned(),
-            });
-            items.push(output::plain(&object)?);
-        }
-        next = following;
-        if next.is_none() {
-            break;
-        }
-    }
+) -> Result<(), Failure> {
+    let mut items = Vec::new();
+    let keep = |mut object: DynamicObject| -> Result<(), Failure> {
+        // The items of a list have no type.
+        object.types = Some(kube::core::TypeMeta {
+            api_version: question.kind.resource.api_version(),
+            kind: question.kind.name().to_owned(),
+        });
+        items.push(output::plain(&object)?);
+        Ok(())
+    };
+    question.each(server, keep).await?;
     let value = match (&question.name, items.pop()) {
         (Some(_), Some(only)) => only,
         (_, last) => {
@@ -319,7 +309,7 @@ async fn data(
         output::json(&value)?
     };
     session.print(&text)?;
-    Ok(Exit::Ok)
+    Ok(())
 }
 
 async fn watch(
@@ -327,7 +317,7 @@ async fn watch(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<(), Failure> {
     if question.name.is_some() {
         // Without this request, a name that does not exist would lead to an endless wait instead of
         // an error.
@@ -348,7 +338,7 @@ async fn watch(
         let event = tokio::select! {
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
-                return Ok(Exit::Ok);
+                return Ok(());
             }
             event = events.try_next() => event,
         };
@@ -366,7 +356,7 @@ async fn watch(
                 is_first = false;
                 continue;
             }
-            Ok(None) => return Ok(Exit::Ok),
+            Ok(None) => return Ok(()),
             Err(error) => match trouble(error, question.request("watch", server)) {
                 Trouble::Fatal(failure) => return Err(failure),
                 Trouble::Passing(words) => {
@@ -375,14 +365,18 @@ async fn watch(
                 }
             },
         };
-        let mut row = question.row(&object, session.now());
-        if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
-            *phase = toned("Deleted", Tone::Dim);
-        }
+        let object = Object::new(question.kind, object);
+        let row = |now| {
+            let mut row = question.row(&object, now);
+            if is_gone && let Some(phase) = row.get_mut(usize::from(question.has_namespace()) + 1) {
+                *phase = toned("Deleted", Tone::Dim);
+            }
+            row
+        };
         // Print no row if only the age has changed. After a lost connection, the watch delivers all
         // objects again.
-        let news = without_age(question, &row);
-        let uid = object.uid().unwrap_or_default();
+        let news = row(Timestamp::UNIX_EPOCH);
+        let uid = object.metadata.uid.clone().unwrap_or_default();
         if shown.get(&uid) == Some(&news) {
             continue;
         }
@@ -394,8 +388,9 @@ async fn watch(
         if format == Some(Format::Name) {
             session.print(&question.line_name(&object))?;
         } else if is_first {
-            table.push(row);
+            table.push(row(session.now()));
         } else {
+            let row = row(session.now());
             table.widen(&row);
             let room = session.room();
             session.print(&table.render_row(&row, session.paint, room))?;
@@ -403,40 +398,31 @@ async fn watch(
     }
 }
 
-fn without_age(question: &Question, row: &[Cell]) -> Vec<Cell> {
-    let columns = question.columns();
-    let is_age = |column: &Column| column.content == Content::Age;
-    let before = usize::from(question.has_namespace()) + 1;
-    let age = columns.iter().position(is_age).map(|at| before + at);
-    let cells = row.iter().enumerate();
-    cells
-        .filter(|(index, _)| Some(*index) != age)
-        .map(|(_, cell)| cell.clone())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use actions::RunKind;
-    use api::tasks::AGENT;
+    use api::tasks::{AGENT, DOCS_RUN, TASK_RUN};
 
     use super::*;
     use crate::text::Paint;
 
-    fn question(kind: Kind, is_everywhere: bool, is_wide: bool) -> Question {
+    fn question(kind: &'static KindRow, is_everywhere: bool, is_wide: bool) -> Question {
         Question {
             kind,
             name: None,
             selector: None,
             is_everywhere,
-            is_wide,
+            columns: columns(kind, is_wide),
         }
+    }
+
+    fn object_of(kind: &'static KindRow, value: &Value) -> Object {
+        Object::new(kind, serde_json::from_value(value.clone()).unwrap())
     }
 
     fn rendered(question: &Question, objects: &[Value]) -> String {
         let mut table = question.table();
         for object in objects {
-            let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+            let object = object_of(question.kind, object);
             table.push(question.row(&object, "2026-01-01T01:00:00Z".parse().unwrap()));
         }
         table.render(Paint { is_on: false }, None)
@@ -457,17 +443,14 @@ mod tests {
             json!({ "metadata": metadata("poison"), "status": { "phase": 7 } }),
         ];
         assert_eq!(
-            rendered(&question(Kind::Run(RunKind::Task), false, false), &objects),
+            rendered(&question(&TASK_RUN, false, false), &objects),
             "NAME     PHASE     REASON        VERSION   ATTEMPT   AGE\n\
              shop-7   Failed    NonZeroExit   2         3         60m\n\
              new      Pending                                     60m\n\
              poison                                               60m\n"
         );
         assert_eq!(
-            rendered(
-                &question(Kind::Run(RunKind::Task), true, true),
-                &objects[..1]
-            ),
+            rendered(&question(&TASK_RUN, true, true), &objects[..1]),
             "NAMESPACE   NAME     PHASE    REASON        VERSION   ATTEMPT   AGE   MESSAGE\n\
              team        shop-7   Failed   NonZeroExit   2         3         60m   exit code 3\n"
         );
@@ -481,7 +464,7 @@ mod tests {
                 "commit": "c0535e4", "message": "pushed",
                 "conditions": [{ "type": "Succeeded", "status": "True", "reason": "Succeeded" }] } }),
         ];
-        let docs = |is_wide| question(Kind::Run(RunKind::Docs), false, is_wide);
+        let docs = |is_wide| question(&DOCS_RUN, false, is_wide);
         assert_eq!(
             rendered(&docs(false), &objects),
             "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE\n\
@@ -492,14 +475,11 @@ mod tests {
             "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE   COMMIT    MESSAGE\n\
              guide   Succeeded   Succeeded   docs/guide   1         60m   c0535e4   pushed\n"
         );
-        let object: DynamicObject = serde_json::from_value(objects[0].clone()).unwrap();
-        for is_wide in [false, true] {
-            let row = |clock: &str| docs(is_wide).row(&object, clock.parse().unwrap());
-            assert_eq!(
-                without_age(&docs(is_wide), &row("2026-01-01T01:00:00Z")),
-                without_age(&docs(is_wide), &row("2026-01-01T02:00:00Z"))
-            );
-        }
+        // A watch prints a row again only if more than the age has changed.
+        let object = object_of(&DOCS_RUN, &objects[0]);
+        let row = |clock: &str| docs(true).row(&object, clock.parse().unwrap());
+        assert_ne!(row("2026-01-01T01:00:00Z"), row("2026-01-01T02:00:00Z"));
+        assert_eq!(row("1970-01-01T00:00:00Z"), row("1971-01-01T00:00:00Z"));
     }
 
     #[test]
@@ -507,12 +487,12 @@ mod tests {
         let objects = [json!({ "metadata": { "name": "writer" }, "status": {
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready" }] } })];
         assert_eq!(
-            rendered(&question(Kind::Other(&AGENT), false, false), &objects),
+            rendered(&question(&AGENT, false, false), &objects),
             "NAME     READY   STATUS   AGE\n\
              writer   True    Ready    <unknown>\n"
         );
         assert_eq!(
-            rendered(&question(Kind::Other(&AGENT), false, true), &objects),
+            rendered(&question(&AGENT, false, true), &objects),
             "NAME     READY   STATUS   AGE         IMAGE   MESSAGE\n\
              writer   True    Ready    <unknown>\n"
         );
@@ -535,7 +515,7 @@ mod tests {
         // Tenants are cluster-scoped, so `-A` makes no difference.
         for is_everywhere in [false, true] {
             assert_eq!(
-                rendered(&question(Kind::Tenant, is_everywhere, false), &objects),
+                rendered(&question(&TENANT, is_everywhere, false), &objects),
                 "NAME   READY     STATUS    REASON              ISOLATED   AGE\n\
                  acme   True      Running   Ready               True       60m\n\
                  open   True      Running   PolicyNotEnforced   False      60m\n\
@@ -543,7 +523,7 @@ mod tests {
             );
         }
         assert_eq!(
-            rendered(&question(Kind::Tenant, false, true), &objects[..1]),
+            rendered(&question(&TENANT, false, true), &objects[..1]),
             "NAME   READY   STATUS    REASON   ISOLATED   AGE   NAMESPACE     MESSAGE\n\
              acme   True    Running   Ready    True       60m   tenant-acme   redis 1/1 ready\n"
         );

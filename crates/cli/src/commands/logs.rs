@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use actions::{Error, Request, RunKind};
-use api::{names, tasks::Evidence};
+use actions::{Error, Object, Request};
+use api::{names, tasks::DOCS_RUN};
 use futures::AsyncReadExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, api::LogParams};
 
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
     containers::{self, AGENT, STEPS},
     failure::Failure,
     related,
-    run::AnyRun,
     session::{Server, Session, ask},
     text::{clean, moment},
 };
@@ -23,13 +22,13 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let wanted = wanted(verb.run.kind, &verb)?;
+    let wanted = wanted(&verb)?;
     let server = session.server().await?;
     let (mut attempt, mut is_any) = (verb.attempt, false);
     for container in wanted {
         let mut said = String::new();
         loop {
-            let run = related::run(&server, &verb.run).await?;
+            let run = server.get(&verb.of.run).await?;
             let pods = related::pods(&server, &run).await?;
             let number = attempt.unwrap_or_else(|| last_attempt(&run, &pods));
             let pod = of_attempt(&pods, run.version(), number);
@@ -44,8 +43,8 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
                         prefix: verb.all.then(|| format!("[{container}] ")),
                     };
                     match log.print(&server, session).await? {
-                        Told::All => break,
-                        Told::Interrupted => return Ok(Exit::Ok),
+                        true => break,
+                        false => return Ok(Exit::Ok),
                     }
                 }
                 // A container that never starts has no log to wait for.
@@ -78,19 +77,22 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
 }
 
 /// Returns the containers to print, in the order in which they run.
-fn wanted(kind: RunKind, verb: &Logs) -> Result<Vec<&'static str>, Failure> {
+fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
     let one = match verb.container {
         Some(Step::Clone) => "clone",
         Some(Step::Agent) | None => AGENT,
         Some(Step::Publish) => "publish",
     };
-    match kind {
-        RunKind::Docs if verb.all => Ok(STEPS.to_vec()),
-        RunKind::Task if one != AGENT => Err(Failure::client(format!(
+    let has_steps = *verb.of.run.kind == DOCS_RUN;
+    if has_steps && verb.all {
+        Ok(STEPS.to_vec())
+    } else if has_steps || one == AGENT {
+        Ok(vec![one])
+    } else {
+        Err(Failure::client(format!(
             "{} has no container '{one}': its only one is '{AGENT}'",
-            verb.run
-        ))),
-        RunKind::Docs | RunKind::Task => Ok(vec![one]),
+            verb.of.run
+        )))
     }
 }
 
@@ -105,7 +107,7 @@ fn has_ended(pod: Option<&Pod>) -> bool {
 }
 
 /// Returns the message to print while a container has not started.
-fn waiting(run: &AnyRun, pod: Option<&Pod>, container: &str) -> String {
+fn waiting(run: &Object, pod: Option<&Pod>, container: &str) -> String {
     let message = clean(&run.message());
     match pod.and_then(|pod| other_step(pod, container)) {
         Some(step) => format!("waiting for container '{container}'; {step}: {message}"),
@@ -125,12 +127,6 @@ fn other_step(pod: &Pod, container: &str) -> Option<String> {
     (current.name != container).then(|| format!("container '{}' {how}", current.name))
 }
 
-/// The reason why the output of a log ended.
-enum Told {
-    All,
-    Interrupted,
-}
-
 /// The log of one container.
 struct Log {
     pod: String,
@@ -141,7 +137,8 @@ struct Log {
 }
 
 impl Log {
-    async fn print(&self, server: &Server, session: &mut Session<'_>) -> Result<Told, Failure> {
+    /// Prints the log. Returns false if the user interrupts it.
+    async fn print(&self, server: &Server, session: &mut Session<'_>) -> Result<bool, Failure> {
         let pods: Api<Pod> = Api::namespaced(server.client.clone(), &server.namespace);
         let how = LogParams {
             container: Some(self.container.to_owned()),
@@ -163,7 +160,7 @@ impl Log {
             let read = tokio::select! {
                 interrupted = tokio::signal::ctrl_c() => {
                     interrupted?;
-                    return Ok(Told::Interrupted);
+                    return Ok(false);
                 }
                 read = log.read(&mut buffer) => read,
             };
@@ -171,10 +168,8 @@ impl Log {
                 Ok(0) => break,
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) => {
-                    return Err(Failure::from(Error::Unanswered {
-                        request: request(),
-                        message: format!("the log broke off: {error}"),
-                    }));
+                    let message = format!("the log broke off: {error}");
+                    return Err(Error::Unanswered(request(), message).into());
                 }
             };
             match &self.prefix {
@@ -190,7 +185,7 @@ impl Log {
             session.out.write_all(b"\n")?;
             session.out.flush()?;
         }
-        Ok(Told::All)
+        Ok(true)
     }
 }
 
@@ -208,12 +203,11 @@ fn prefixed(prefix: &str, bytes: &[u8], is_in_line: &mut bool) -> Vec<u8> {
 }
 
 /// Returns the current or last attempt. The status may be up to ten seconds behind the Pods.
-fn last_attempt(run: &AnyRun, pods: &[Pod]) -> u32 {
+fn last_attempt(run: &Object, pods: &[Pod]) -> u32 {
     let version = run.version();
-    let recorded = run
-        .status()
-        .filter(|status| status.version == version)
-        .map_or(1, |status| status.attempts);
+    let recorded = run.at("status.attempts").as_u64();
+    let recorded = recorded.filter(|_| run.recorded_version() == version);
+    let recorded = recorded.map_or(1, |number| u32::try_from(number).unwrap_or(u32::MAX));
     let started = pods.iter().filter(|pod| is_of_version(pod, version));
     started.map(attempt).fold(recorded.max(1), u32::max)
 }
@@ -245,16 +239,12 @@ fn attempt(pod: &Pod) -> u32 {
         .map_or(0, |number| number.parse().unwrap_or_default())
 }
 
-fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failure {
-    let name = run.argument();
+fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failure {
+    let name = run.name.argument();
     let version = run
         .version()
         .map_or_else(String::new, |version| format!(", version {version},"));
-    let which = format!(
-        "attempt {attempt} of {} '{}'{version}",
-        run.kind(),
-        run.name()
-    );
+    let which = format!("attempt {attempt} of {}{version}", run.name);
     let is_over = run.outcome().is_some();
     let message = match pod {
         Some(pod) => match other_step(pod, container) {
@@ -265,15 +255,10 @@ fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
         },
         None if !is_over => format!("{which} has no Pod now"),
         None => {
-            let known = run
-                .status()
-                .and_then(|status| status.result)
-                .map(evidence)
-                .filter(|known| !known.is_empty());
-            let known = known.map_or_else(
-                || "status.result says nothing about it".to_owned(),
-                |known| format!("status.result has what is known: {known}"),
-            );
+            let known = match evidence(run).as_str() {
+                "" => "status.result says nothing about it".to_owned(),
+                known => format!("status.result has what is known: {known}"),
+            };
             format!(
                 "{which} has no log any more: logs live only as long as the Pod, and it no longer exists; {known}"
             )
@@ -290,33 +275,26 @@ fn gone(run: &AnyRun, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
     Failure::Gone { message, next }
 }
 
-/// Formats the result of a container in one line.
-pub(crate) fn evidence(result: &Evidence) -> String {
-    let Evidence {
-        exit_code,
-        signal,
-        reason,
-        message,
-        results: _,
-        image_id: _,
-        node,
-        pod_name,
-        pod_uid: _,
-        started_at: _,
-        finished_at,
-    } = result;
+/// Formats the result of the run's last attempt in one line.
+fn evidence(run: &Object) -> String {
+    let result = run.at("status.result");
     let mut parts = Vec::new();
-    parts.extend(reason.clone());
-    parts.extend(exit_code.map(|code| format!("exit code {code}")));
-    parts.extend(signal.map(|signal| format!("signal {signal}")));
-    parts.extend(message.as_ref().map(|message| format!("'{message}'")));
-    parts.extend(pod_name.as_ref().map(|pod| format!("Pod '{pod}'")));
-    parts.extend(node.as_ref().map(|node| format!("node '{node}'")));
-    parts.extend(
-        finished_at
-            .as_ref()
-            .map(|time| format!("ended {}", moment(time.0))),
-    );
+    for (field, before, after) in [
+        ("reason", "", ""),
+        ("exitCode", "exit code ", ""),
+        ("signal", "signal ", ""),
+        ("message", "'", "'"),
+        ("podName", "Pod '", "'"),
+        ("node", "node '", "'"),
+    ] {
+        match (result[field].as_str(), result[field].as_i64()) {
+            (Some(text), _) => parts.push(format!("{before}{text}{after}")),
+            (None, Some(number)) => parts.push(format!("{before}{number}{after}")),
+            (None, None) => {}
+        }
+    }
+    let ended: Option<Time> = run.part("status.result.finishedAt");
+    parts.extend(ended.map(|time| format!("ended {}", moment(time.0))));
     clean(&parts.join(", "))
 }
 
@@ -325,7 +303,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::run::tests::{a_docs_run, a_run, condition};
+    use crate::state::tests::{a_docs_run, a_run, condition};
 
     fn pod(name: &str, version: &str, attempt: &str, created: &str) -> Pod {
         serde_json::from_value(json!({
@@ -349,7 +327,7 @@ mod tests {
             let status = json!({ "contextVersion": version, "attempts": attempts });
             a_run(&json!({ "contextVersion": 2 }), &status)
         };
-        let name = |run: &AnyRun| {
+        let name = |run: &Object| {
             let pod = of_attempt(&pods, Some(2), last_attempt(run, &pods));
             pod.and_then(|pod| pod.metadata.name.as_deref())
         };

@@ -1,42 +1,39 @@
 //! `retry`
 
-use actions::{Request, RunKind};
+use actions::ObjectName;
+use api::tasks::DOCS_RUN;
 
 use crate::{
     Exit,
-    arguments::Retry,
+    arguments::{Retry, RunArgs},
     commands::wait,
     failure::Failure,
     session::{Session, bounded},
-    target::RunName,
 };
 
 pub(crate) async fn run(verb: Retry, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let RunName { kind, name } = verb.run;
+    let RunArgs { run, .. } = verb.of;
     let server = session.server().await?;
-    let (client, namespace) = (&server.client, &server.namespace);
-    let (words, again) = match kind {
-        RunKind::Task => {
-            let request = Request::of_kind(kind, "patch", namespace, &name);
-            let run = bounded(request, actions::run_again(client, namespace, &name)).await?;
-            let version = run.spec.context_version;
-            (
-                format!("TaskRun '{name}' runs again: version {version}, the same files"),
-                name,
-            )
-        }
-        RunKind::Docs => {
-            let request = Request::of_kind(kind, "create", namespace, &name);
-            let run = bounded(request, actions::run_docs_again(client, namespace, &name)).await?;
-            let branch = run.output_branch();
-            let again = run.metadata.name.unwrap_or_default();
-            (
-                format!("DocsRun '{again}' runs '{name}' again: the same spec, branch '{branch}'"),
-                again,
-            )
-        }
+    let (client, namespace, name) = (&server.client, &server.namespace, &run.name);
+    let (words, again) = if *run.kind == DOCS_RUN {
+        let action = actions::run_docs_again(client, namespace, name);
+        let run = bounded(server.request("create", &run), action).await?;
+        let branch = run.output_branch();
+        let again = run.metadata.name.unwrap_or_default();
+        (
+            format!("DocsRun '{again}' runs '{name}' again: the same spec, branch '{branch}'"),
+            again,
+        )
+    } else {
+        let action = actions::run_again(client, namespace, name);
+        let run = bounded(server.request("patch", &run), action).await?;
+        let version = run.version().unwrap_or_default();
+        (
+            format!("TaskRun '{name}' runs again: version {version}, the same files"),
+            name.clone(),
+        )
     };
     session.line(&words)?;
-    let run = RunName { kind, name: again };
+    let run = ObjectName::new(run.kind, &again);
     wait::afterwards(session, &server, run, &verb.wait_options).await
 }

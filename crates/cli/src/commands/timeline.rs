@@ -1,17 +1,11 @@
 //! The timeline of a run or a Tenant as lines. All functions are pure.
 
-use api::{
-    Timestamp,
-    status::{CommonStatus, PhaseRecord},
-    tenants::Tenant,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use actions::Object;
+use api::{Timestamp, status::PhaseRecord};
 
 use crate::{
-    run::AnyRun,
-    tenant,
+    state,
     text::{Paint, Tone, between, clean, hour, span, wrap},
-    view::Standing,
 };
 
 /// Maximum number of phases shown while waiting. `describe` shows all of them.
@@ -23,59 +17,16 @@ const MESSAGE: usize = 3;
 /// A line and its meaning.
 pub(crate) type Line = (Tone, String);
 
-/// The parts of an object that the timeline shows.
-#[derive(Debug, Clone)]
-pub(crate) struct Shown<'a> {
-    name: String,
-    version: Option<i64>,
-    standing: Standing,
-    progress: Option<&'a CommonStatus>,
-    /// The deadline of an unfinished object.
-    deadline: Option<&'a Time>,
-}
-
-impl<'a> From<&'a AnyRun> for Shown<'a> {
-    fn from(run: &'a AnyRun) -> Self {
-        let status = run.current_status();
-        let deadline = status.and_then(|status| status.deadline_at);
-        Self {
-            name: run.name(),
-            version: run.version(),
-            standing: run.standing(),
-            progress: status.map(|status| status.progress),
-            deadline: deadline.filter(|_| run.outcome().is_none()),
-        }
-    }
-}
-
-impl<'a> From<&'a Tenant> for Shown<'a> {
-    fn from(tenant: &'a Tenant) -> Self {
-        let status = tenant.status.as_ref();
-        Self {
-            name: clean(tenant.metadata.name.as_deref().unwrap_or_default()),
-            version: None,
-            standing: tenant::standing(tenant),
-            progress: status.map(|status| &status.progress),
-            deadline: status.and_then(|status| status.progress.deadline_at.as_ref()),
-        }
-    }
-}
-
 /// Renders one object in full: phases with times, the message, the deadline.
-pub(crate) fn block<'a>(shown: impl Into<Shown<'a>>, now: Timestamp, width: usize) -> Vec<Line> {
-    let Shown {
-        name,
-        version,
-        standing,
-        progress,
-        deadline,
-    } = shown.into();
+pub(crate) fn block(object: &Object, now: Timestamp, width: usize) -> Vec<Line> {
+    let (name, standing) = (clean(&object.name.name), state::standing(object));
+    let version = object.version();
     let version = version.map_or_else(String::new, |version| format!("version {version}  "));
     let mut lines = vec![(
         standing.tone,
         format!("{name}  {version}{}", standing.text()),
     )];
-    let Some(progress) = progress else {
+    let Some(progress) = object.current() else {
         return lines;
     };
     let history = &progress.phase_history;
@@ -96,7 +47,9 @@ pub(crate) fn block<'a>(shown: impl Into<Shown<'a>>, now: Timestamp, width: usiz
             .into_iter()
             .map(|words| (Tone::Plain, format!("    {words}"))),
     );
-    if let Some(deadline) = deadline {
+    if let Some(deadline) = &progress.deadline_at
+        && object.outcome().is_none()
+    {
         let left = between(now, deadline.0);
         let words = if left >= 0 {
             format!("    deadline in {}, at {}", span(left), hour(deadline.0))
@@ -139,15 +92,11 @@ fn phase_line(record: &PhaseRecord, now: Timestamp) -> Line {
 }
 
 /// Renders one object in one line, for several objects or for output to a file.
-pub(crate) fn sentence<'a>(shown: impl Into<Shown<'a>>) -> String {
-    let Shown {
-        name,
-        version,
-        standing,
-        progress,
-        deadline: _,
-    } = shown.into();
+pub(crate) fn sentence(object: &Object) -> String {
+    let (name, standing) = (clean(&object.name.name), state::standing(object));
+    let version = object.version();
     let version = version.map_or_else(String::new, |version| format!("v{version} "));
+    let progress = object.current();
     match progress.and_then(|progress| progress.message.as_deref()) {
         Some(message) => format!("{name} {version}{}: {}", standing.text(), clean(message)),
         None => format!("{name} {version}{}", standing.text()),
@@ -174,9 +123,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::run::tests::{a_run, condition};
+    use crate::state::tests::{a_run, condition};
 
-    fn running() -> AnyRun {
+    fn running() -> Object {
         a_run(
             &json!({}),
             &json!({

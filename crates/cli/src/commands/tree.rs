@@ -1,5 +1,6 @@
 //! `tree`
 
+use actions::Object;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
@@ -7,25 +8,26 @@ use crate::{
     arguments::RunArgs,
     failure::Failure,
     related::{self, Children},
-    run::AnyRun,
     session::Session,
+    state,
     text::{Paint, Tone, clean},
     view::{self, Standing},
 };
 
 pub(crate) async fn run(verb: RunArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = related::run(&server, &verb.run).await?;
+    let run = server.get(&verb.run).await?;
     let children = related::children(&server, &run).await?;
     let paint = session.paint;
-    let head = labelled(run.kind().name(), run.meta(), Some(&run.standing()), paint);
+    let (kind, standing) = (run.name.kind.name(), state::standing(&run));
+    let head = labelled(kind, &run.metadata, Some(&standing), paint);
     session.line(&head)?;
     session.print(&render(&run, &children, paint))?;
     Ok(Exit::Ok)
 }
 
 /// Renders the children as branches, without the run itself.
-pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String {
+pub(crate) fn render(run: &Object, children: &Children, paint: Paint) -> String {
     if children.is_empty() {
         let why = if run.outcome().is_some() {
             "no children: they are removed some time after the end"
@@ -34,65 +36,38 @@ pub(crate) fn render(run: &AnyRun, children: &Children, paint: Paint) -> String 
         };
         return format!("└─ {}\n", paint.apply(Tone::Dim, why));
     }
-    let mut branches: Vec<Branch> = Vec::new();
-    for map in &children.config_maps {
-        branches.push(Branch::leaf(labelled("ConfigMap", map, None, paint)));
-    }
+    // A Pod may exist for a moment longer than its Job.
+    let mut orphans: Vec<&Pod> = children.pods.iter().collect();
+    let maps = children.config_maps.iter();
+    let mut branches: Vec<Branch> = maps
+        .map(|map| (labelled("ConfigMap", map, None, paint), Vec::new()))
+        .collect();
     for job in &children.jobs {
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let pods = children.pods.iter();
-        branches.push(Branch {
-            label: labelled("Job", &job.metadata, Some(&view::job(job)), paint),
-            leaves: pods
-                .filter(|pod| view::is_owned(&pod.metadata, uid))
-                .map(|pod| pod_label(pod, paint))
-                .collect(),
-        });
+        let is_owned = |pod: &&Pod| view::is_owned(&pod.metadata, uid);
+        let (owned, others): (Vec<&Pod>, Vec<&Pod>) = orphans.into_iter().partition(is_owned);
+        orphans = others;
+        let label = labelled("Job", &job.metadata, Some(&view::job(job)), paint);
+        let leaves = owned.into_iter().map(|pod| pod_label(pod, paint));
+        branches.push((label, leaves.collect()));
     }
-    // A Pod may exist for a moment longer than its Job.
-    let jobs = &children.jobs;
-    let orphans = children.pods.iter().filter(|pod| {
-        let has_job = jobs.iter().any(|job| {
-            view::is_owned(
-                &pod.metadata,
-                job.metadata.uid.as_deref().unwrap_or_default(),
-            )
-        });
-        !has_job
-    });
-    branches.extend(orphans.map(|pod| Branch::leaf(pod_label(pod, paint))));
+    let orphans = orphans.into_iter().map(|pod| pod_label(pod, paint));
+    branches.extend(orphans.map(|label| (label, Vec::new())));
     draw(&branches)
 }
 
-struct Branch {
-    label: String,
-    leaves: Vec<String>,
-}
-
-impl Branch {
-    fn leaf(label: String) -> Self {
-        Self {
-            label,
-            leaves: Vec::new(),
-        }
-    }
-}
+/// A child and its own children.
+type Branch = (String, Vec<String>);
 
 fn draw(branches: &[Branch]) -> String {
+    let fork = |is_last: bool| if is_last { "└─" } else { "├─" };
     let mut out = String::new();
-    for (index, branch) in branches.iter().enumerate() {
-        let (fork, side) = if index + 1 == branches.len() {
-            ("└─", "   ")
-        } else {
-            ("├─", "│  ")
-        };
-        out.push_str(&format!("{fork} {}\n", branch.label));
-        for (index, leaf) in branch.leaves.iter().enumerate() {
-            let fork = if index + 1 == branch.leaves.len() {
-                "└─"
-            } else {
-                "├─"
-            };
+    for (index, (label, leaves)) in branches.iter().enumerate() {
+        let is_last = index + 1 == branches.len();
+        let side = if is_last { "   " } else { "│  " };
+        out.push_str(&format!("{} {label}\n", fork(is_last)));
+        for (index, leaf) in leaves.iter().enumerate() {
+            let fork = fork(index + 1 == leaves.len());
             out.push_str(&format!("{side}{fork} {leaf}\n"));
         }
     }
@@ -123,7 +98,7 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::run::tests::a_run;
+    use crate::state::tests::a_run;
 
     fn meta(name: &str, uid: &str, owner: &str) -> Value {
         json!({ "name": name, "uid": uid, "ownerReferences":

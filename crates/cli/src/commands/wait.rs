@@ -2,32 +2,21 @@
 
 use std::{io, time::Duration};
 
-use actions::{Outcome, Run, RunKind};
-use api::{
-    Timestamp,
-    tasks::{DocsRun, TaskRun},
-    tenants::Tenant,
-};
-use futures::{
-    StreamExt,
-    stream::{self, BoxStream},
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use actions::{Object, ObjectName};
+use api::Timestamp;
+use futures::{StreamExt, stream};
 use kube::{
-    Api, Resource,
+    core::DynamicObject,
     runtime::{WatchStreamExt, watcher},
 };
-use serde::de::DeserializeOwned;
 
 use crate::{
     Exit,
     arguments::{Wait, WaitOptions},
     commands::timeline::{self, Line},
     failure::Failure,
-    run::AnyRun,
     session::{Server, Session},
-    target::{RunName, RunOrTenant},
-    tenant,
+    state,
     text::{Tone, between, moment, span},
     watching::{Trouble, trouble},
 };
@@ -37,7 +26,7 @@ const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(verb: Wait, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let mut runs: Vec<RunOrTenant> = Vec::new();
+    let mut runs: Vec<ObjectName> = Vec::new();
     for run in verb.runs {
         if !runs.contains(&run) {
             runs.push(run);
@@ -50,11 +39,11 @@ pub(crate) async fn run(verb: Wait, session: &mut Session<'_>) -> Result<Exit, F
 pub(crate) async fn afterwards(
     session: &mut Session<'_>,
     server: &Server,
-    run: RunName,
+    run: ObjectName,
     options: &WaitOptions,
 ) -> Result<Exit, Failure> {
     if options.wait {
-        return until_finished(session, server, &[run.into()], options.timeout).await;
+        return until_finished(session, server, &[run], options.timeout).await;
     }
     let next = session.command(&format!("wait {}", run.argument()));
     session.line(&format!("  to follow it: {next}"))?;
@@ -62,61 +51,18 @@ pub(crate) async fn afterwards(
 }
 
 /// The result of waiting for one object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    Finished(Outcome),
-    /// The Tenant is ready.
-    Ready,
-    /// The Tenant's spec cannot be applied.
-    Failed,
+    /// The run has finished, or the Tenant is ready or has failed.
+    Reached(Exit),
     NotFound,
     Deleted,
-}
-
-/// The last observed state of a run or Tenant.
-#[derive(Debug, Clone)]
-enum Object {
-    Run(AnyRun),
-    Tenant(Box<Tenant>),
-}
-
-impl Object {
-    fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Run(run) => run.meta(),
-            Self::Tenant(tenant) => &tenant.metadata,
-        }
-    }
-
-    /// Returns the result if the object needs no further waiting.
-    fn end(&self) -> Option<End> {
-        match self {
-            Self::Run(run) => run.outcome().map(End::Finished),
-            Self::Tenant(seen) if tenant::is_ready(seen) => Some(End::Ready),
-            Self::Tenant(seen) if tenant::is_failed(seen) => Some(End::Failed),
-            Self::Tenant(_) => None,
-        }
-    }
-
-    fn sentence(&self) -> String {
-        match self {
-            Self::Run(run) => timeline::sentence(run),
-            Self::Tenant(tenant) => timeline::sentence(tenant.as_ref()),
-        }
-    }
-
-    fn block(&self, now: Timestamp, width: usize) -> Vec<Line> {
-        match self {
-            Self::Run(run) => timeline::block(run, now, width),
-            Self::Tenant(tenant) => timeline::block(tenant.as_ref(), now, width),
-        }
-    }
 }
 
 /// A run or Tenant that we wait for.
 #[derive(Debug, Clone)]
 struct Awaited {
-    name: RunOrTenant,
+    name: ObjectName,
     run: Option<Object>,
     is_listed: bool,
     end: Option<End>,
@@ -124,7 +70,7 @@ struct Awaited {
 }
 
 impl Awaited {
-    fn new(name: &RunOrTenant) -> Self {
+    fn new(name: &ObjectName) -> Self {
         Self {
             name: name.clone(),
             run: None,
@@ -135,21 +81,22 @@ impl Awaited {
     }
 
     /// Handles a watch event. After the first result, later events are ignored.
-    fn observe(&mut self, event: watcher::Event<Object>) {
+    fn observe(&mut self, event: watcher::Event<DynamicObject>) {
         if self.end.is_some() {
             return;
         }
         match event {
             watcher::Event::Init => self.is_listed = false,
-            watcher::Event::InitApply(run) | watcher::Event::Apply(run) => {
+            watcher::Event::InitApply(seen) | watcher::Event::Apply(seen) => {
                 self.is_listed = true;
-                let known = self.run.as_ref().map(|known| &known.meta().uid);
-                if known.is_some_and(|uid| *uid != run.meta().uid) {
+                let run = Object::new(self.name.kind, seen);
+                let known = self.run.as_ref().map(|known| &known.metadata.uid);
+                if known.is_some_and(|uid| *uid != run.metadata.uid) {
                     // The object was deleted, and another one was created under the same name.
                     self.end = Some(End::Deleted);
                     return;
                 }
-                self.end = run.end();
+                self.end = state::end(&run).map(End::Reached);
                 self.run = Some(run);
             }
             watcher::Event::InitDone if !self.is_listed => {
@@ -165,36 +112,29 @@ impl Awaited {
     }
 
     fn exit(&self) -> Exit {
-        match &self.end {
-            Some(End::Finished(outcome)) => Exit::of_outcome(outcome),
-            Some(End::Ready) => Exit::Ok,
-            Some(End::Failed) => Exit::Failed,
+        match self.end {
+            Some(End::Reached(exit)) => exit,
             Some(End::NotFound | End::Deleted) => Exit::NotFound,
             None => Exit::Timeout,
         }
     }
 
     fn sentence(&self) -> Option<String> {
-        match (&self.end, &self.run) {
-            (Some(End::NotFound), _) => Some(format!("{} ✗ not found", self.name.name())),
-            (Some(End::Deleted), _) => Some(format!(
-                "{} ✗ deleted while it was waited for",
-                self.name.name()
-            )),
-            (Some(End::Finished(_) | End::Ready | End::Failed) | None, Some(run)) => {
-                Some(run.sentence())
-            }
-            (Some(End::Finished(_) | End::Ready | End::Failed) | None, None) => None,
+        let name = &self.name.name;
+        match self.end {
+            Some(End::NotFound) => Some(format!("{name} ✗ not found")),
+            Some(End::Deleted) => Some(format!("{name} ✗ deleted while it was waited for")),
+            Some(End::Reached(_)) | None => self.run.as_ref().map(timeline::sentence),
         }
     }
 
     fn lines(&self, now: Timestamp, width: usize, is_alone: bool) -> Vec<Line> {
         let is_here = !matches!(self.end, Some(End::NotFound | End::Deleted));
         match &self.run {
-            Some(run) if is_here && is_alone => run.block(now, width),
+            Some(run) if is_here && is_alone => timeline::block(run, now, width),
             Some(_) | None => {
                 let words = self.sentence();
-                let words = words.unwrap_or_else(|| format!("{} … looking", self.name.name()));
+                let words = words.unwrap_or_else(|| format!("{} … looking", self.name.name));
                 let tone = match self.exit() {
                     Exit::Ok => Tone::Good,
                     Exit::Timeout => Tone::Plain,
@@ -210,21 +150,14 @@ impl Awaited {
 pub(crate) async fn until_finished(
     session: &mut Session<'_>,
     server: &Server,
-    runs: &[RunOrTenant],
+    runs: &[ObjectName],
     limit: Option<Duration>,
 ) -> Result<Exit, Failure> {
     let mut awaited: Vec<Awaited> = runs.iter().map(Awaited::new).collect();
     let mut events = stream::select_all(runs.iter().enumerate().map(|(index, run)| {
-        let events = match run {
-            RunOrTenant::Run(RunName { kind, name }) => match kind {
-                RunKind::Task => watch(of_run::<TaskRun>(server), name),
-                RunKind::Docs => watch(of_run::<DocsRun>(server), name),
-            },
-            RunOrTenant::Tenant(name) => {
-                let tenants: Api<Tenant> = Api::all(server.client.clone());
-                watch_as(tenants, name, |seen| Object::Tenant(Box::new(seen)))
-            }
-        };
+        let objects = actions::objects(&server.client, run.kind, Some(&server.namespace));
+        let which = watcher::Config::default().fields(&format!("metadata.name={}", run.name));
+        let events = watcher(objects, which).default_backoff();
         events.map(move |event| (index, event)).boxed()
     }));
     let mut view = View::new(session);
@@ -242,13 +175,15 @@ pub(crate) async fn until_finished(
             // Without `biased`, a busy stream could delay the end of the time limit.
             biased;
             () = &mut time_up => {
-                view.show(session, &mut awaited, Moment::Last)?;
-                return timed_out(session, &awaited, limit, view.trouble);
+                view.show(session, &mut awaited, true)?;
+                timed_out(session, &awaited, limit, view.trouble)?;
+                break;
             }
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
-                view.show(session, &mut awaited, Moment::Last)?;
-                return left(session, &awaited);
+                view.show(session, &mut awaited, true)?;
+                left(session, &awaited)?;
+                break;
             }
             Some((index, event)) = events.next() => match (event, awaited.get_mut(index)) {
                 (Ok(event), Some(one)) => {
@@ -260,8 +195,8 @@ pub(crate) async fn until_finished(
                 }
                 (Ok(_), None) => {}
                 (Err(error), one) => {
-                    if let Some(name) = one.map(|one| &one.name) {
-                        match trouble(error, server.request("watch", name.kind().row(), name.name())) {
+                    if let Some(one) = one {
+                        match trouble(error, server.request("watch", &one.name)) {
                             Trouble::Fatal(failure) => return Err(failure),
                             Trouble::Passing(words) => remark = Some(words),
                         }
@@ -272,44 +207,13 @@ pub(crate) async fn until_finished(
         }
         view.remark(session, remark)?;
         let is_over = awaited.iter().all(|one| one.end.is_some());
-        let at = if is_over { Moment::Last } else { Moment::Going };
-        view.show(session, &mut awaited, at)?;
+        view.show(session, &mut awaited, is_over)?;
         if is_over {
-            return ended(session, &awaited);
+            ended(session, &awaited)?;
+            break;
         }
     }
-}
-
-type Seen = Result<watcher::Event<Object>, watcher::Error>;
-
-fn of_run<R: Run>(server: &Server) -> Api<R> {
-    Api::namespaced(server.client.clone(), &server.namespace)
-}
-
-/// Watches one run.
-fn watch<R>(runs: Api<R>, name: &str) -> BoxStream<'static, Seen>
-where
-    R: Run + Send + Sync + 'static,
-    AnyRun: From<R>,
-{
-    watch_as(runs, name, |seen| Object::Run(seen.into()))
-}
-
-/// Watches one object.
-fn watch_as<K>(all: Api<K>, name: &str, seen: fn(K) -> Object) -> BoxStream<'static, Seen>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    let which = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let events = watcher(all, which).default_backoff();
-    let one = move |event| match event {
-        watcher::Event::Apply(object) => watcher::Event::Apply(seen(object)),
-        watcher::Event::Delete(object) => watcher::Event::Delete(seen(object)),
-        watcher::Event::Init => watcher::Event::Init,
-        watcher::Event::InitApply(object) => watcher::Event::InitApply(seen(object)),
-        watcher::Event::InitDone => watcher::Event::InitDone,
-    };
-    events.map(move |event| event.map(one)).boxed()
+    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
 }
 
 fn timed_out(
@@ -317,74 +221,58 @@ fn timed_out(
     awaited: &[Awaited],
     limit: Option<Duration>,
     trouble: Option<String>,
-) -> Result<Exit, Failure> {
-    let seconds = limit.map_or(0, |limit| {
-        i64::try_from(limit.as_secs()).unwrap_or(i64::MAX)
-    });
+) -> Result<(), Failure> {
+    let limit = limit.unwrap_or_default().as_secs();
+    let waited = span(i64::try_from(limit).unwrap_or(i64::MAX));
     if let Some(trouble) = trouble {
         // The state is unknown, which is not the same as "still running".
         return Err(Failure::client(format!(
-            "timed out after {}, and the state is not known: {trouble}",
-            span(seconds)
+            "timed out after {waited}, and the state is not known: {trouble}"
         )));
     }
-    let going = awaited.iter().filter(|one| one.end.is_none());
-    for run in going.map(|one| one.name.clone()) {
-        let why = session.command(&format!("why {}", run.argument()));
-        session.remark(&format!(
-            "timed out after {}: {run} continues\n  to see what it waits for: {why}",
-            span(seconds)
-        ))?;
+    for run in going(awaited) {
+        session.remark(&format!("timed out after {waited}: {run} continues"))?;
+        session.hint("to see what it waits for", "why", run)?;
     }
-    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+    Ok(())
 }
 
 /// Handles Ctrl-C, which ends only the waiting.
-fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
-    let going = awaited.iter().filter(|one| one.end.is_none());
-    for run in going.map(|one| one.name.clone()) {
-        let wait = session.command(&format!("wait {}", run.argument()));
-        let stop = match &run {
-            RunOrTenant::Run(run) => {
-                let cancel = session.command(&format!("cancel {}", run.argument()));
-                format!("\n  to stop it for good: {cancel}")
-            }
-            RunOrTenant::Tenant(_) => String::new(),
-        };
-        session.remark(&format!(
-            "stopped waiting: {run} continues\n  to wait again: {wait}{stop}"
-        ))?;
+fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
+    for run in going(awaited) {
+        session.remark(&format!("stopped waiting: {run} continues"))?;
+        session.hint("to wait again", "wait", run)?;
+        if run.is_run() {
+            session.hint("to stop it for good", "cancel", run)?;
+        }
     }
-    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
+    Ok(())
 }
 
-fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> Result<Exit, Failure> {
+fn going(awaited: &[Awaited]) -> impl Iterator<Item = &ObjectName> {
+    let going = awaited.iter().filter(|one| one.end.is_none());
+    going.map(|one| &one.name)
+}
+
+fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
     for one in awaited {
         match one.exit() {
             Exit::Failed => {
-                let why = session.command(&format!("why {}", one.name.argument()));
-                session.remark(&format!("  to see why '{}' failed: {why}", one.name.name()))?;
+                let purpose = format!("to see why '{}' failed", one.name.name);
+                session.hint(&purpose, "why", &one.name)?;
             }
             Exit::NotFound => {
-                let listed = one.name.kind().row().listed;
-                let what = match &one.name {
-                    RunOrTenant::Run(_) => "runs",
-                    RunOrTenant::Tenant(_) => "Tenants",
+                let what = match one.name.is_run() {
+                    true => "runs".to_owned(),
+                    false => format!("{}s", one.name.kind.name()),
                 };
-                let get = session.command(&format!("get {listed}"));
+                let get = session.command(&format!("get {}", one.name.kind.listed));
                 session.remark(&format!("  to see which {what} there are: {get}"))?;
             }
             Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
         }
     }
-    Ok(Exit::most_severe(awaited.iter().map(Awaited::exit)))
-}
-
-/// Whether more output follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    Going,
-    Last,
+    Ok(())
 }
 
 /// The output: a block that is redrawn on a terminal, otherwise one line per change.
@@ -423,7 +311,7 @@ impl View {
         &mut self,
         session: &mut Session<'_>,
         awaited: &mut [Awaited],
-        at: Moment,
+        is_last: bool,
     ) -> io::Result<()> {
         let now = session.now();
         if self.is_live {
@@ -434,7 +322,7 @@ impl View {
             }
             // Lines that leave the screen cannot be redrawn.
             lines.truncate(height.saturating_sub(2).max(1));
-            if at == Moment::Going {
+            if !is_last {
                 let waited = span(between(self.started, now));
                 let words = format!("waited {waited}; Ctrl-C ends the waiting, not the run");
                 lines.push((Tone::Dim, words));
@@ -462,16 +350,22 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use api::{tasks::TASK_RUN, tenants::TENANT};
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        run::tests::{a_run, condition},
-        tenant::tests::a_tenant,
-    };
+    use crate::state::tests::{a_run, a_tenant, condition};
 
-    fn run(uid: &str, reason: Option<&str>) -> Object {
+    fn seen(object: Object) -> DynamicObject {
+        DynamicObject {
+            types: None,
+            metadata: object.metadata,
+            data: object.data,
+        }
+    }
+
+    fn run(uid: &str, reason: Option<&str>) -> DynamicObject {
         let value = if reason == Some("Succeeded") {
             "True"
         } else {
@@ -482,23 +376,21 @@ mod tests {
                 condition("Finished", "True", reason), condition("Succeeded", value, reason)] }),
             None => json!({ "phase": "Pending" }),
         };
-        let AnyRun::Task(mut run) = a_run(&json!({}), &status) else {
-            panic!("no TaskRun");
-        };
+        let mut run = seen(a_run(&json!({}), &status));
         run.metadata.uid = Some(uid.to_owned());
-        Object::Run(AnyRun::Task(run))
+        run
     }
 
-    fn tenant(generation: i64, phase: &str, ready: &str) -> Object {
+    fn tenant(generation: i64, phase: &str, ready: &str) -> DynamicObject {
         let status = json!({ "phase": phase, "observedGeneration": 1,
             "conditions": [condition("Ready", ready, "X")] });
-        Object::Tenant(Box::new(a_tenant(generation, &status)))
+        seen(a_tenant(generation, &status))
     }
 
     /// The Tenant must be ready for its latest spec.
     #[test]
     fn a_tenant_is_waited_for_until_it_is_ready() {
-        let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
+        let cases: Vec<(Vec<Event<DynamicObject>>, u8)> = vec![
             (vec![Event::Init, Event::InitDone], 5),
             (vec![Event::Apply(tenant(1, "Provisioning", "False"))], 3),
             (vec![Event::Apply(tenant(1, "Degraded", "False"))], 3),
@@ -521,7 +413,7 @@ mod tests {
             ),
         ];
         for (number, (events, wanted)) in cases.into_iter().enumerate() {
-            let mut one = Awaited::new(&"tenant/acme".parse().unwrap());
+            let mut one = Awaited::new(&ObjectName::new(&TENANT, "acme"));
             for event in events {
                 one.observe(event);
             }
@@ -533,7 +425,7 @@ mod tests {
     fn the_end_of_the_waiting_is_the_exit_code() {
         let going = || run("a", None);
         let done = |reason| run("a", Some(reason));
-        let cases: Vec<(Vec<Event<Object>>, u8)> = vec![
+        let cases: Vec<(Vec<Event<DynamicObject>>, u8)> = vec![
             (vec![Event::Init], 3),
             (vec![Event::Init, Event::InitDone], 5),
             (
@@ -573,7 +465,7 @@ mod tests {
             ),
         ];
         for (number, (events, wanted)) in cases.into_iter().enumerate() {
-            let mut one = Awaited::new(&"shop-7".parse().unwrap());
+            let mut one = Awaited::new(&ObjectName::new(&TASK_RUN, "shop-7"));
             for event in events {
                 one.observe(event);
             }

@@ -11,20 +11,18 @@ use crate::{
     failure::{Advice, Failure, others_of},
     output,
     session::Session,
-    target::{self, Kind},
+    target,
 };
 
 pub(crate) async fn run(verb: Why, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let asked: target::Target = target::one_word(&verb.target)
-        .parse()
-        .map_err(Failure::Client)?;
+    let words = target::one_word(&verb.target);
+    let (kind, name) = target::explained(&words).map_err(Failure::Client)?;
     let server = session.server().await?;
     let target = Target {
-        kind: asked.kind,
+        kind,
         namespace: server.namespace.clone(),
-        name: asked.name,
+        name,
     };
-    let kind = target.kind;
     let world = why::gather(server.client, target, Options::at(session.now())).await;
     let world = world.map_err(|error| failure(&error, kind))?;
     let mut explanation = why::explain(&world);
@@ -60,7 +58,7 @@ fn failure(error: &GatherError, kind: TargetKind) -> Failure {
 
 fn others(kind: TargetKind) -> Vec<Advice> {
     match kind.row() {
-        Some(row) => others_of(Kind::of(row)),
+        Some(row) => others_of(row),
         None => vec![("to see those of a run", "tree RUN".to_owned())],
     }
 }

@@ -1,9 +1,14 @@
 //! Pages of `describe`.
 
+use api::{
+    decide::ResourceType,
+    kinds::KindRow,
+    tasks::{AGENT, TASK_RUN},
+};
 use serde_json::json;
 
 use super::*;
-use crate::run::tests::{a_docs_run, a_run, condition};
+use crate::state::tests::{a_docs_run, a_run, a_tenant, condition};
 
 const PAGE: Page = Page {
     now: Timestamp::constant(1_767_229_200, 0),
@@ -11,6 +16,13 @@ const PAGE: Page = Page {
     width: 60,
     room: None,
 };
+
+/// Renders a run without children.
+fn of_run(run: &Object, events: Result<Vec<Event>, Failure>, why: &str) -> String {
+    let children = Ok(Children::default());
+    let related = Related { children, events };
+    PAGE.object(run, Some(related), why).unwrap()
+}
 
 #[test]
 fn a_failed_run_on_one_page() {
@@ -29,7 +41,7 @@ fn a_failed_run_on_one_page() {
         }),
     );
     let denied = Failure::client("not allowed to list events");
-    let page = PAGE.run(&run, Ok(Children::default()), Err(denied), "orc why shop-7");
+    let page = of_run(&run, Err(denied), "orc why shop-7");
     assert_eq!(
         page,
         "TaskRun shop-7  ✗ Failed (NonZeroExit)
@@ -89,12 +101,7 @@ fn documentation_that_was_pushed_on_one_page() {
             "conditions": [condition("Finished", "True", "Succeeded"), condition("Succeeded", "True", "Succeeded")],
         }),
     );
-    let page = PAGE.run(
-        &run,
-        Ok(Children::default()),
-        Ok(Vec::new()),
-        "orc why docsrun/guide",
-    );
+    let page = of_run(&run, Ok(Vec::new()), "orc why docsrun/guide");
     assert_eq!(
         page,
         "DocsRun guide  ✓ Succeeded
@@ -152,9 +159,9 @@ fn a_tenant_that_is_not_isolated_on_one_page() {
         ] },
         "conditions": [condition("Ready", "True", "Ready"), condition("NetworkIsolated", "False", "PolicyNotEnforced")],
     });
-    let tenant = crate::tenant::tests::a_tenant(1, &status);
+    let tenant = a_tenant(1, &status);
     assert_eq!(
-        PAGE.tenant(&tenant, "orc why tenant/acme"),
+        PAGE.object(&tenant, None, "orc why tenant/acme").unwrap(),
         "Tenant acme  ! Running, not isolated
   60m old
   namespace 'tenant-acme': redis 1/1, server 2/2 ready
@@ -193,12 +200,7 @@ fn a_run_that_nobody_has_looked_at() {
     let status = json!({ "observedGeneration": -1, "phase": "Pending",
         "message": "waiting for the operator to look at it" });
     let run = a_run(&json!({}), &status);
-    let page = PAGE.run(
-        &run,
-        Ok(Children::default()),
-        Ok(Vec::new()),
-        "orc why shop-7",
-    );
+    let page = of_run(&run, Ok(Vec::new()), "orc why shop-7");
     assert!(page.contains("○ Pending\n"), "{page}");
     assert!(
         page.contains("  waiting for the operator to look at it\n"),
@@ -208,22 +210,28 @@ fn a_run_that_nobody_has_looked_at() {
     assert!(!page.contains("Timeline"), "{page}");
 }
 
-fn dynamic(kind: &str, spec: serde_json::Value) -> DynamicObject {
-    serde_json::from_value(json!({
-        "apiVersion": "orchestrator.io/v1alpha1", "kind": kind,
+fn dynamic(kind: &'static KindRow, spec: serde_json::Value, status: serde_json::Value) -> Object {
+    let object = json!({
+        "apiVersion": "orchestrator.io/v1alpha1", "kind": kind.name(),
         "metadata": { "name": "one", "namespace": "team",
             "creationTimestamp": "2026-01-01T00:00:00Z" },
         "spec": spec,
-        "status": { "phase": "Ready", "message": "all is there",
-            "conditions": [condition("Ready", "True", "Ready")] },
-    }))
-    .unwrap()
+        "status": status,
+    });
+    Object::new(kind, serde_json::from_value(object).unwrap())
+}
+
+fn ready() -> serde_json::Value {
+    json!({ "phase": "Ready", "message": "all is there",
+        "conditions": [condition("Ready", "True", "Ready")] })
 }
 
 #[test]
 fn an_agent_has_its_fields_on_one_page() {
-    let agent = dynamic("Agent", json!({ "image": "agent:1", "args": ["a", "b"] }));
-    let page = PAGE.object(&AGENT, &agent).unwrap();
+    let spec = json!({ "image": "agent:1", "args": ["a", "b"] });
+    let page = PAGE
+        .object(&dynamic(&AGENT, spec, ready()), None, "")
+        .unwrap();
     assert!(page.starts_with("Agent one  ✓ Ready\n  in namespace 'team', 60m old\n"));
     for part in [
         "\nAgent\n  Image:         agent:1\n  Arguments:     a b\n",
@@ -234,20 +242,34 @@ fn an_agent_has_its_fields_on_one_page() {
 }
 
 #[test]
+fn an_object_that_does_not_match_its_schema_is_shown() {
+    let spec = json!({ "taskId": "seven", "agentName": "writer" });
+    let status = json!({ "phase": 7, "conditions": "none" });
+    let run = dynamic(&TASK_RUN, spec, status);
+    let page = of_run(&run, Ok(Vec::new()), "orc why one");
+    assert!(page.starts_with("TaskRun one  ○ Pending\n"), "{page}");
+    for part in [
+        "  it has no status yet\n",
+        "  Task:          seven\n",
+        "orc why one\n",
+    ] {
+        assert!(page.contains(part), "{page}");
+    }
+}
+
+const WIDGET: KindRow = KindRow {
+    resource: ResourceType::new("test", "v1", "Widget", "widgets"),
+    ..AGENT
+};
+
+#[test]
 fn a_kind_without_a_page_shows_its_spec() {
-    let row = KindRow {
-        resource: api::decide::ResourceType::new("test", "v1", "Widget", "widgets"),
-        ..AGENT
-    };
-    let widget = dynamic("Widget", json!({ "size": 3 }));
-    let page = PAGE.object(&row, &widget).unwrap();
+    let widget = dynamic(&WIDGET, json!({ "size": 3 }), ready());
+    let page = PAGE.object(&widget, None, "").unwrap();
     assert!(page.contains("Widget one  ✓ Ready\n"), "{page}");
     assert!(page.contains("\nSpec\n  size: 3\n\nConditions\n"), "{page}");
-    let new = DynamicObject {
-        data: json!({ "spec": {} }),
-        ..widget
-    };
-    let page = PAGE.object(&row, &new).unwrap();
+    let new = dynamic(&WIDGET, json!({}), json!(null));
+    let page = PAGE.object(&new, None, "").unwrap();
     assert!(page.contains("Widget one  ○ not ready\n"), "{page}");
     assert!(page.contains("  it has no status yet\n"), "{page}");
 }

@@ -59,7 +59,7 @@ pub(super) const EDITS: &[Regression] = &[
         return runs
             .patch(name, &how, &kube::api::Patch::Apply(run))
             .await
-            .map_err(|error| Request::of_kind(R::KIND, "create", namespace, name).failed(error));
+            .map_err(|error| Request::about("create", &object, namespace).failed(error));
     }
     runs.create(&how, run)
 "#,
