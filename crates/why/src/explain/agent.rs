@@ -2,21 +2,6 @@
 
 use super::*;
 
-/// An Agent and its world.
-#[derive(Clone, Copy)]
-pub(super) struct Agent<'a> {
-    subject: Subject<'a>,
-    view: &'a AgentView,
-}
-
-impl<'a> Deref for Agent<'a> {
-    type Target = Subject<'a>;
-
-    fn deref(&self) -> &Subject<'a> {
-        &self.subject
-    }
-}
-
 impl<'a> Explain<'a> for Agent<'a> {
     fn find(self) -> Finding {
         secrets(self, stand(self))
@@ -29,23 +14,6 @@ impl<'a> Explain<'a> for Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    pub(super) fn new(world: &'a World, view: &'a AgentView) -> Self {
-        let AgentView { meta, status, .. } = view;
-        let subject = Subject {
-            world,
-            kind: "Agent",
-            noun: "Agent",
-            meta,
-            namespace: &meta.namespace,
-            phase: status.phase.map_or("none", Phase::name),
-            progress: &status.progress,
-            stated: status.progress.last_updated.as_ref(),
-            changed: view.changed.as_ref(),
-            undecodable: view.undecodable.as_ref(),
-        };
-        Self { subject, view }
-    }
-
     /// Returns the objects that the Agent needs and that do not exist: Secrets and ConfigMaps, or
     /// all others.
     fn missing(self, secrets: bool) -> Vec<&'a Need> {

@@ -56,17 +56,13 @@ use crate::{
         PodView, QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
     },
 };
-use agent::Agent;
 use container::Words;
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
 use finding::Finding;
-use object::Object;
 use refused::Refusal;
-use run_context::Run;
 use stop::{Stop, stopping};
-use subject::Subject;
-use tenant::Tenant;
+use subject::{Agent, Object, Run, Subject, Tenant};
 
 /// Amounts by resource.
 type Amounts = BTreeMap<String, String>;

@@ -14,7 +14,6 @@ use super::deletion::Deletion;
 use super::faults::{ReasonRule, by_reason, holder};
 use super::run::is_label_of;
 use super::*;
-pub(super) use context::Tenant;
 
 /// The effect of a change of the Tenant.
 pub(super) const AFTER_EDIT: &str = "A change of the Tenant counts by itself.";
