@@ -173,6 +173,13 @@ pub struct Command {
     pub description: String,
 }
 
+impl Health {
+    /// Returns `Error` for a problem, otherwise `Waiting`.
+    pub(crate) fn error_if(is_wrong: bool) -> Self {
+        if is_wrong { Self::Error } else { Self::Waiting }
+    }
+}
+
 impl Link {
     pub(crate) fn new(
         object: ObjectRef,

@@ -2,7 +2,7 @@
 
 use super::ended::{outcome, took};
 use super::outcome::Explained;
-use super::root_cause::{RootCause, ls_remote, repository, root_cause, setting};
+use super::root_cause::{RootCause, ls_remote, repository, root_cause};
 use super::*;
 
 /// Returns the container of Orchestrator that is current: `clone` before the agent, or `publish`
@@ -132,26 +132,6 @@ pub(super) fn step_runs(run: Run<'_>, pod: &PodView, since: Option<&Time>) -> Op
             then run.follow(pod), run.wait();
         },
     )
-}
-
-/// Explains a step of Orchestrator that does not start. Its image comes from the operator's
-/// configuration, not from the Agent.
-pub(super) fn toolbox(
-    run: Run<'_>,
-    pod: &PodView,
-    reason: Reason,
-    sentence: &str,
-    words: &Words<'_>,
-) -> Finding {
-    let image = pod.current().map_or("?", |one| one.image.as_str());
-    let container = container_words(run, pod);
-    let purpose = "the operator's configuration: 'toolboxImage' below 'tasks.docs'";
-    finding! { Blocked "Ask whoever runs the operator to correct 'tasks.docs.toolboxImage', or to make that image available to the nodes. If the image comes, the kubelet goes on by itself; a run that is started after a correction has the new one.";
-        link words.seen(link! { Waiting pod.object(), reason, (sentence); since words.since; });
-        Error setting("tasks.docs.toolboxImage"), reason, "its image '{image}' cannot be used for {container}: it is the operator's, not the Agent's";
-        since words.since; seen "the container's image" => (image), pod.meta.created.as_ref();
-        then operator::config(run.world, purpose), pod.object().describe("the kubelet's Events");
-    }
 }
 
 /// Describes the Pod if the cause is below it.

@@ -213,30 +213,16 @@ fn start_timeout(run: Run<'_>, result: &RunResult) -> Finding {
             | Reason::DependencyNotReady
             | Reason::InvalidChild
     );
-    let source = "status.message".to_owned();
+    let (origin, said) = (Origin::Agent(run), Report::in_status(words, at));
     let mut finding = if reason == Reason::Cloning {
         docs::cloned_too_long(run, pod)
     } else if is_refused {
         let above = link! {
             Waiting run.here("Job", job), "FailedCreate", "never got its Pod: each try to create one was refused";
         };
-        let refusal = Refusal {
-            what: "Pod",
-            message: words,
-            source,
-            at,
-            since: None,
-        };
-        refused::of_run(run, &refusal, above)
+        Refusal::new(origin, "Pod", said).explain(above)
     } else if reason == Reason::SecretNotFound {
-        let words = Words {
-            source,
-            message: words,
-            at,
-            since: None,
-            is_over: true,
-        };
-        container::secret(run, pod, &words)
+        container::missing(origin, pod, &said, true)
     } else {
         finding! { Failed (plain(reason));
             Error pod, reason, "never started, for the cause in the first lines";

@@ -73,7 +73,8 @@ fn not_created(run: Run<'_>) -> Finding {
     let above = link! {
         Waiting run.here(what, name), "FailedCreate", "cannot be created by the operator{next}";
     };
-    refused::of_run(run, &Refusal::in_status(*run, what), above)
+    let said = Report::in_status(run.message(), run.written());
+    Refusal::new(Origin::Agent(run), what, said).explain(above)
 }
 
 fn of_namespace(run: Run<'_>) -> Finding {

@@ -18,6 +18,7 @@ mod faults;
 mod in_progress;
 mod object;
 mod operator;
+mod origin;
 mod other;
 mod outcome;
 mod refused;
@@ -56,13 +57,13 @@ use crate::{
         PodView, QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
     },
 };
-use container::Words;
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
 use finding::Finding;
+use origin::Origin;
 use refused::Refusal;
 use stop::{Stop, stopping};
-use subject::{Agent, Object, Run, Subject, Tenant};
+use subject::{Agent, Object, Report, Run, Subject, Tenant};
 
 /// Amounts by resource.
 type Amounts = BTreeMap<String, String>;
@@ -124,6 +125,12 @@ trait Explain<'a>: Copy + Deref<Target = Subject<'a>> {
 /// Returns the advice of a reason as plain text, without the Markdown of the docs.
 fn plain_advice(reason: Reason) -> String {
     reason.advice().replace('`', "'")
+}
+
+/// Returns the part of a message between two texts, or up to its end.
+fn inside<'a>(message: &'a str, start: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = message.split_once(start)?;
+    rest.split(end).next()
 }
 
 /// Builds the chain of a subject, from its own link to the deepest blocker.

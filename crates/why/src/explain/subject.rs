@@ -330,6 +330,52 @@ impl Evidence {
     }
 }
 
+/// A message of another component about a problem.
+pub(super) struct Report<'a> {
+    pub(super) source: String,
+    pub(super) message: &'a str,
+    pub(super) at: Option<&'a Time>,
+    /// The time since when the problem exists.
+    pub(super) since: Option<&'a Time>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn in_status(message: &'a str, at: Option<&'a Time>) -> Self {
+        let (source, since) = ("status.message".to_owned(), None);
+        Self {
+            source,
+            message,
+            at,
+            since,
+        }
+    }
+
+    pub(super) fn in_event(event: &'a EventView) -> Self {
+        Self {
+            source: event.source(),
+            message: &event.message,
+            at: event.last.as_ref(),
+            since: event.first.as_ref(),
+        }
+    }
+
+    /// Adds the message to a link.
+    pub(super) fn seen(&self, link: Link) -> Link {
+        link.since(self.since)
+            .seen(&self.source, self.message, self.at)
+    }
+
+    /// Returns the link of an object with a problem.
+    pub(super) fn link(
+        &self,
+        object: ObjectRef,
+        reason: impl ToString,
+        text: impl Into<String>,
+    ) -> Link {
+        self.seen(link! { Error object, reason, (text); })
+    }
+}
+
 impl ConditionView {
     pub(super) fn evidence(&self) -> Evidence {
         let source = format!("condition {}={} ({})", self.kind, self.status, self.reason);

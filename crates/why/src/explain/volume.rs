@@ -188,14 +188,8 @@ fn of_run(run: Run<'_>, claim: &ClaimView) -> Finding {
 pub(super) fn mounts(run: Run<'_>, pod: &PodView) -> Option<Finding> {
     let (event, link) = unmounted(run.world, pod)?;
     if link.reason == Reason::SecretNotFound.name() {
-        let words = Words {
-            source: event.source(),
-            message: &event.message,
-            at: event.last.as_ref(),
-            since: event.first.as_ref(),
-            is_over: false,
-        };
-        return Some(container::secret(run, pod.object(), &words));
+        let (origin, said) = (Origin::Agent(run), Report::in_event(event));
+        return Some(container::missing(origin, pod.object(), &said, false));
     }
     let look = pod.object().describe("all Events of the Pod");
     if event.message.to_lowercase().contains("multi-attach") {

@@ -2,7 +2,7 @@
 
 use api::tenants::{CheckedConnection, ExpectedResult, ObservedResult, PROBE_CLASS};
 
-use super::super::refused::{exceeded, missing_name};
+use super::super::refused::{exceeded, missing as missing_object};
 use super::context::main;
 use super::parts::Part;
 use super::*;
@@ -290,13 +290,14 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
         Error probe(tenant, name, is_outside), Reason::IsolationCheckFailed, "was to try the connections, and cannot be made";
         seen (source.clone()) => (message), at;
     };
-    let refusal = Refusal {
-        what: "Pod",
-        message,
+    let since = None;
+    let said = Report {
         source,
+        message,
         at,
-        since: None,
+        since,
     };
+    let refusal = Refusal::new(Origin::Tenant(tenant, None), "Pod", said);
     // The deeper link already contains this evidence.
     let above = Link {
         health: Health::Waiting,
@@ -314,11 +315,11 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
             }
         }
         Rejection::NamesMissing => {
-            let (kind, name) = missing_name(message);
-            let sentence = "does not exist, and the Pods that try connections need it".to_owned();
+            let ObjectRef { kind, name, .. } = missing_object(tenant.namespace, message);
+            let sentence = "does not exist, and the Pods that try connections need it";
             finding! { NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
                 link above;
-                link refusal.link(ObjectRef::cluster(kind, name), Reason::DependencyNotReady, sentence);
+                link refusal.said.link(ObjectRef::cluster(&kind, &name), Reason::DependencyNotReady, sentence);
                 shell "kubectl get {}", kind.to_lowercase() => "those that exist";
                 then operator::log(tenant.world);
             }

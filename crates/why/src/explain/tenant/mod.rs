@@ -246,12 +246,8 @@ fn of_request(tenant: Tenant<'_>) -> Finding {
     let above = link! {
         Waiting object, "FailedCreate", "cannot be set by the operator ('{what}' is refused); it tries again{}", tenant.tried_at();
     };
-    refused::of_tenant(
-        tenant,
-        None,
-        &Refusal::in_status(*tenant, kind(what)),
-        above,
-    )
+    let said = Report::in_status(tenant.message(), tenant.written());
+    Refusal::new(Origin::Tenant(tenant, None), kind(what), said).explain(above)
 }
 
 fn invalid(tenant: Tenant<'_>) -> Finding {

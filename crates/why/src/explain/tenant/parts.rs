@@ -181,28 +181,27 @@ fn unready<'a>(tenant: Tenant<'a>, component: &'a str) -> impl Iterator<Item = &
 /// Explains a missing Pod: the API server may have rejected the controller's request.
 fn not_made(tenant: Tenant<'_>, row: &Row<'_>, workload: &WorkloadView) -> Option<Finding> {
     let event = tenant.world.warning(&workload.meta.uid, &["FailedCreate"]);
-    let mut refusal = match (&workload.failure, event) {
-        (Some(failure), _) => Refusal {
-            what: "Pod",
-            message: &failure.message,
+    let said = match (&workload.failure, event) {
+        (Some(failure), _) => Report {
             source: failure.evidence().source,
+            message: &failure.message,
             at: failure.since.as_ref(),
             since: failure.since.as_ref(),
         },
-        (None, Some(event)) if workload.replicas < workload.wanted => {
-            Refusal::in_event(event, "Pod")
-        }
+        (None, Some(event)) if workload.replicas < workload.wanted => Report::in_event(event),
         (None, _) => return None,
     };
     // A StatefulSet creates the claim of a Pod before the Pod.
-    if refusal.message.contains("persistentvolumeclaims") {
-        refusal.what = "PersistentVolumeClaim";
-    }
-    let (count, wanted, at) = (workload.replicas, workload.wanted, tenant.ago(refusal.at));
+    let what = match said.message.contains("persistentvolumeclaims") {
+        true => "PersistentVolumeClaim",
+        false => "Pod",
+    };
+    let (count, wanted, at) = (workload.replicas, workload.wanted, tenant.ago(said.at));
     let above = link! {
         Waiting tenant.here(row.kind, row.name), "FailedCreate", "{count} of {wanted} Pods are there: each try to create another is refused, the last{at}";
     };
-    Some(refused::of_tenant(tenant, Some(row.name), &refusal, above))
+    let origin = Origin::Tenant(tenant, Some(row.name));
+    Some(Refusal::new(origin, what, said).explain(above))
 }
 
 /// Explains a Pod that is starting, or a Pod that has to stop before the next one can start.
