@@ -183,24 +183,8 @@ fn unplaced(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
     if since.is_some() && tenant.age(since) < STARTING {
         return None;
     }
-    let (world, field) = (tenant.world, part(pod));
-    let parts = scheduling::parts(&said.message);
-    let look = pod.object().describe("the scheduler's Events");
-    let finding = finding! { Blocked (scheduling::tenant_advice(world, pod, &parts, field));
-        link scheduling::unscheduled_link(world, pod, said, "the Pod"); since since;
-    };
-    if !tenant.may_read("nodes") {
-        return Some(
-            finding
-                .then(look)
-                .then(tenant.edit("change what it asks for")),
-        );
-    }
-    if let Some(node) = scheduling::only_node(world, &parts) {
-        return Some(scheduling::with_node(world, finding, node));
-    }
-    let edit = tenant.edit(format!("lower '{field}.resources'"));
-    Some(finding.then(commands::allocated()).then(look).then(edit))
+    let origin = Origin::Tenant(tenant, Some(part(pod)));
+    Some(scheduling::no_node(origin, pod, said))
 }
 
 fn claim(tenant: Tenant<'_>) -> Option<&ClaimView> {
