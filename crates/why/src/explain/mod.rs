@@ -59,7 +59,7 @@ use crate::{
 };
 #[cfg(feature = "gather")]
 pub(crate) use container::missing_thing;
-use finding::Finding;
+use finding::{Finding, Rows};
 use origin::Origin;
 use refused::Refusal;
 use stop::{Stop, stopping};

@@ -2,20 +2,17 @@
 
 use api::{
     names,
-    tenants::{DeletionPolicy, TenantSpec, namespace_of},
+    tenants::{DeletionPolicy, TenantSpec, TenantStatus, namespace_of},
 };
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, StatefulSet},
-        discovery::v1::{Endpoint, EndpointSlice},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    discovery::v1::{Endpoint, EndpointSlice},
 };
 use serde_json::Value;
 
 use super::{
     annotation, optional,
-    ours::{changed, part, status},
+    ours::{changed, parts, seconds},
     text,
 };
 use crate::world::{EndpointsView, Meta, RedisView, ServerView, TenantView, WorkloadView};
@@ -24,10 +21,9 @@ impl TenantView {
     /// Reads a `Tenant`.
     #[must_use]
     pub fn read(object: &Value) -> Self {
-        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let (meta, status, spec, undecodable) = parts::<TenantStatus, TenantSpec>(object);
         let name = meta.name.clone().unwrap_or_default();
-        let (status, undecodable) = status::<api::tenants::TenantStatus>(object);
-        let mut view = Self {
+        let view = Self {
             meta: Meta::from(&meta),
             changed: changed(&meta),
             force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
@@ -40,31 +36,27 @@ impl TenantView {
             status,
             ..Self::default()
         };
-        match part::<TenantSpec>(object, "spec") {
-            Ok(spec) => view.fill(&name, spec),
-            Err(error) => view.undecodable = Some(error),
-        }
-        view
-    }
-
-    fn fill(&mut self, name: &str, spec: TenantSpec) {
-        self.namespace = namespace_of(name, &spec);
-        self.suspend = spec.suspend;
-        self.has_policies = spec.network_policy.enabled;
-        self.deletion = match spec.deletion.policy {
+        let Some(spec) = spec else { return view };
+        let deletion = match spec.deletion.policy {
             DeletionPolicy::Retain => "Retain",
             DeletionPolicy::Delete => "Delete",
+        };
+        Self {
+            namespace: namespace_of(&name, &spec),
+            suspend: spec.suspend,
+            has_policies: spec.network_policy.enabled,
+            deletion: deletion.to_owned(),
+            deadline_seconds: seconds(spec.deletion.deadline),
+            server: spec.server.map(|server| ServerView {
+                replicas: i32::try_from(server.replicas).unwrap_or(i32::MAX),
+                port: server.port,
+                readiness: server.probes.map(|probes| text(&probes.readiness.path)),
+            }),
+            redis: spec.redis.map(|redis| RedisView {
+                size: text(&redis.storage.size.0),
+            }),
+            ..view
         }
-        .to_owned();
-        self.deadline_seconds = std::time::Duration::from(spec.deletion.deadline).as_secs();
-        self.server = spec.server.map(|server| ServerView {
-            replicas: i32::try_from(server.replicas).unwrap_or(i32::MAX),
-            port: server.port,
-            readiness: server.probes.map(|probes| text(&probes.readiness.path)),
-        });
-        self.redis = spec.redis.map(|redis| RedisView {
-            size: text(&redis.storage.size.0),
-        });
     }
 }
 
