@@ -79,8 +79,7 @@ pub(super) fn waiting(run: Run<'_>) -> Option<Finding> {
             )
         }
     };
-    let mut finding = finding! { (state) "{advice}{tail}."; link link; seen run.said(); };
-    finding.is_newer = state == State::Waiting;
+    let mut finding = finding! { (state) "{advice}{tail}."; link link; seen run.said(); newer if state == State::Waiting; };
     finding.next = next;
     finding.next.truncate(2);
     Some(finding.then(last))

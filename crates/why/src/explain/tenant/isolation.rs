@@ -118,16 +118,15 @@ fn foreign(tenant: Tenant<'_>) -> Option<Finding> {
     };
     let object = tenant.here("NetworkPolicy", &first.name);
     let (name, created, owner) = (&first.name, first.created.as_ref(), tenant.name());
-    let mut finding = finding! {
+    Some(finding! {
         NotIsolated "Look what NetworkPolicy '{name}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{owner}' and delete it then; it is tried again by itself.";
         Error object.clone(), Reason::UnmanagedPolicy, "{OPENS}{more}"; since created;
         seen "label orchestrator.io/uid" => (first.run_uid.as_deref().unwrap_or("none")), created;
+        newer if reason(tenant) != Some(Reason::UnmanagedPolicy);
         then object.who("what it opens, and who made it");
         then tenant.edit("say in 'networkPolicy' what it is for, if it is needed");
         then object.delete("if it is not needed, or was said there");
-    };
-    finding.is_newer = reason(tenant) != Some(Reason::UnmanagedPolicy);
-    Some(finding)
+    })
 }
 
 /// Explains a policy in the status that was not found. It was deleted, or it may not be read.

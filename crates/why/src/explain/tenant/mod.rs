@@ -328,12 +328,10 @@ fn stand(tenant: Tenant<'_>) -> Finding {
             "Wait: everything that can be seen is as it should be by now, and the operator says so within seconds. If it does not, read its log.",
         ),
     };
-    let mut finding = finding! { Waiting (advice);
-        link own(tenant, Health::Waiting, reason, sentence);
+    finding! { Waiting (advice);
+        link own(tenant, Health::Waiting, reason, sentence); newer if !is_vague;
         then tenant.look_again(), operator::log(tenant.world);
-    };
-    finding.is_newer = !is_vague;
-    finding
+    }
 }
 
 /// Causes in a status that must also be visible in the cluster.
