@@ -2,7 +2,7 @@
 
 use super::ended::{outcome, took};
 use super::outcome::Explained;
-use super::root_cause::{RootCause, ls_remote, repository, root_cause};
+use super::root_cause::{ls_remote, repository, root_cause};
 use super::*;
 
 /// Returns the container of Orchestrator that is current: `clone` before the agent, or `publish`
@@ -59,30 +59,19 @@ pub(super) fn waiting(run: Run<'_>) -> Option<Finding> {
     if run.job().is_some() || run.status().result.is_some() {
         return None;
     }
-    let RootCause {
-        link,
-        advice,
-        next,
-        is_final,
-    } = root_cause(run, docs, reason)?;
-    let state = match link.health {
-        Health::Ok | Health::Waiting => State::Waiting,
-        Health::Error => State::Blocked,
-    };
+    let (mut finding, is_final) = root_cause(run, docs, reason)?;
+    let until = until.replacen(" at ", " until ", 1);
     let (tail, last) = match is_final {
-        true => (String::new(), run.orc("cancel", "", "end this one")),
-        false => {
-            let until = until.replacen(" at ", " until ", 1);
-            (
-                format!("; it is tried again by itself{until}"),
-                run.look_again(),
-            )
-        }
+        true => (".".to_owned(), run.orc("cancel", "", "end this one")),
+        false => (
+            format!("; it is tried again by itself{until}."),
+            run.look_again(),
+        ),
     };
-    let mut finding = finding! { (state) "{advice}{tail}."; link link; seen run.said(); newer if state == State::Waiting; };
-    finding.next = next;
+    finding.advice.push_str(&tail);
+    finding.is_newer = finding.state == State::Waiting;
     finding.next.truncate(2);
-    Some(finding.then(last))
+    Some(finding.evidence(run.said()).then(last))
 }
 
 /// Explains a run without a problem so far: the operator reads the branches, or creates the Job
@@ -187,12 +176,8 @@ pub(super) fn failed(run: Run<'_>, result: &RunResult, reason: Reason) -> Option
             then ls_remote(docs, &docs.source_branch), operator::log(run.world), run.retry();
         });
     }
-    let RootCause {
-        link,
-        advice,
-        next,
-        is_final,
-    } = root_cause(run, docs, reason)?;
+    let (cause, is_final) = root_cause(run, docs, reason)?;
+    let advice = &cause.advice;
     let mut finding = match result.pod_name {
         Some(_) => outcome(run, result, reason),
         None => Finding::new(State::Failed, ""),
@@ -202,13 +187,13 @@ pub(super) fn failed(run: Run<'_>, result: &RunResult, reason: Reason) -> Option
         false => format!("{advice}; then run it again (orc retry)."),
     };
     // The agent's log is not the log of the failed step.
-    let logs = std::mem::replace(&mut finding.next, next)
-        .into_iter()
-        .next();
-    finding = finding.then(logs.filter(|logs| logs.command.contains(" -c ")));
+    let logs = std::mem::replace(&mut finding.next, cause.next);
+    let mut logs = logs.into_iter().take(1);
+    finding = finding.then(logs.find(|logs| logs.command.contains(" -c ")));
     finding.next.truncate(2);
+    finding.links.extend(cause.links);
     Some(rows! { finding;
-        link link; seen said_last(run);
+        seen said_last(run);
         then (!is_final).then(|| run.retry());
     })
 }
