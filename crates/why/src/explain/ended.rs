@@ -345,7 +345,7 @@ pub(super) fn was_disrupted(result: &RunResult) -> bool {
 /// Explains an attempt that was aborted while its Job is still being stopped.
 fn being_stopped(run: Run<'_>, result: &RunResult, reason: Reason) -> Finding {
     let mut finding = match run.running_pod() {
-        Some(pod) if pod.meta.deleting.is_some() => stopping(run, pod, Stop::Ours(reason)),
+        Some(pod) if pod.meta.deleting.is_some() => stopping(*run, pod, Stop::Ours(reason)),
         Some(_) | None => outcome(run, result, reason),
     };
     if finding.state != State::Blocked {

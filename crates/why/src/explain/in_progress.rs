@@ -15,7 +15,7 @@ pub(super) fn find(run: Run<'_>) -> Finding {
 /// will be created soon.
 fn without_job(run: Run<'_>) -> Finding {
     if let Some(pod) = run.world.pods.iter().find(|pod| pod.may_run()) {
-        return stopping(run, pod, Stop::Ours(Reason::Progressing)).then(run.look_again());
+        return stopping(*run, pod, Stop::Ours(Reason::Progressing)).then(run.look_again());
     }
     if let Some(job) = run.jobs().find(|job| job.end().is_none()) {
         return finding! { Waiting "Wait: the next Job is created when this one is deleted.";
@@ -96,7 +96,7 @@ fn without_pod(run: Run<'_>, job: &JobView) -> Finding {
 fn pod_stand(run: Run<'_>, pod: &PodView) -> Finding {
     let ended = pod.state().exit().is_some();
     if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
-        return stopping(run, pod, Stop::Outside);
+        return stopping(*run, pod, Stop::Outside);
     }
     if ended && pod.disruption().is_some() {
         return replaced(run, pod);

@@ -177,7 +177,7 @@ fn cancelling(run: Run<'_>) -> Option<Finding> {
         return None;
     }
     let mut finding = match run.running_pod() {
-        Some(pod) => stopping(run, pod, Stop::Ours(Reason::Cancelled)),
+        Some(pod) => stopping(*run, pod, Stop::Ours(Reason::Cancelled)),
         None => Finding::new(State::Waiting, ""),
     };
     if finding.state != State::Blocked {
@@ -218,7 +218,7 @@ fn suspended(run: Run<'_>) -> Option<Finding> {
     let finding = match job.zip(run.running_pod()) {
         Some((job, pod)) => {
             let above = stopped_job(job, Reason::Suspended, "the run is suspended");
-            stopping(run, pod, Stop::Ours(Reason::Suspended)).below([above])
+            stopping(*run, pod, Stop::Ours(Reason::Suspended)).below([above])
         }
         None => Finding::new(State::Suspended, ""),
     };

@@ -163,7 +163,7 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     }
     if let Some(pod) = tenant.probes().next() {
         return finding! { Deleting "Wait: the Pods that tried its connections are taken away first.";
-            link terminating::stopping(tenant, pod, Reason::Deleting);
+            link stop::stopped(*tenant, pod, Stop::Ours(Reason::Deleting));
             then tenant.look_again();
         };
     }
@@ -299,7 +299,7 @@ fn suspended(tenant: Tenant<'_>) -> Option<Finding> {
         Suspended "Check that Tenant '{name}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.";
         Waiting tenant.object(), Reason::Suspended, "is suspended by 'spec.suspend': server and Redis {how}, their data stays";
         since tenant.changed; seen "spec.suspend" => "true", tenant.changed;
-        link left.map(|pod| terminating::stopping(tenant, pod, Reason::Suspended));
+        link left.map(|pod| stop::stopped(*tenant, pod, Stop::Ours(Reason::Suspended)));
         then tenant.object().who("who set 'suspend'");
         shell "orc resume tenant/{name}" => "let it go on";
         shell "kubectl patch oten {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'" => "the same without orc";

@@ -214,7 +214,7 @@ fn on_the_way(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
     let going = pods.find(|pod| pod.meta.deleting.is_some())?;
     Some(finding! {
         Waiting "Wait: an earlier Pod '{}' has to stop first; it has its grace period to end.", going.meta.name;
-        link terminating::stopping(tenant, going, Reason::Progressing);
+        link stop::stopped(*tenant, going, Stop::Ours(Reason::Progressing));
         then tenant.look_again(), going.object().describe("the Pod's Events");
     })
 }

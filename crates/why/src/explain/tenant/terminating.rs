@@ -141,40 +141,7 @@ fn pods(tenant: Tenant<'_>) -> impl Iterator<Item = &PodView> {
 /// Explains a Pod that has not stopped, and a node that prevents it.
 fn of_pod(tenant: Tenant<'_>) -> Option<Finding> {
     let pod = pods(tenant).max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()))?;
-    let name = &pod.meta.name;
-    let mut link = stopping(tenant, pod, Reason::Deleting);
-    if let Some(node) = tenant.lost_node(pod) {
-        link.health = Health::Waiting;
-        return Some(stop::node_lost(tenant.world, node, "").below([link]));
-    }
-    let advice = one_of! { link.health == Health::Error;
-        true => "Pod '{name}' should have been killed by now: check its node, and its finalizers.";
-        false => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
-    };
-    Some(finding! { Waiting (advice);
-        link link;
-        then pod.object().yaml("its conditions and finalizers");
-    })
-}
-
-/// Returns the link of a Pod that has to stop.
-pub(super) fn stopping(tenant: Tenant<'_>, pod: &PodView, reason: Reason) -> Link {
-    let node = pod.on_node();
-    let (asked, end) = (pod.meta.deleting.as_ref(), pod.meta.stop_by.as_ref());
-    let sentence = match asked.map(|at| tenant.when(at)) {
-        None => format!("still runs{node}; it is about to be told to stop"),
-        Some(at) => {
-            let end = end.filter(|end| tenant.age(Some(*end)) > 0);
-            let late = end.map_or_else(
-                || " and has not ended yet".to_owned(),
-                |end| format!(", and should have been killed at {}", tenant.when(end)),
-            );
-            format!("{} was asked to stop at {at}{late}", node.trim_start())
-        }
-    };
-    link! { (Health::error_if(stop::is_overdue(tenant.world, pod))) pod.object(), reason, (sentence.trim_start());
-        since asked; seen tenant.seen("status.phase", &pod.phase);
-    }
+    Some(stop::stopping(*tenant, pod, Stop::Ours(Reason::Deleting)))
 }
 
 /// Explains objects without a finalizer, which the namespace controller is still deleting.
