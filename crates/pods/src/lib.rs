@@ -10,6 +10,7 @@
 
 mod cause;
 mod container;
+mod detail;
 mod job;
 mod kubelet;
 mod pod;
@@ -18,6 +19,7 @@ pub use cause::{
     Cause, MOUNT_WARNINGS, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason,
 };
 pub use container::{ContainerState, ContainerView, Exit, OUT_OF_MEMORY, Reported, message_limit};
+pub use detail::{PullFailure, Unfit, UnfitNodes, missing_object, unfit_nodes};
 pub use job::{JobEnd, JobView};
 pub use kubelet::is_permission;
 pub use pod::{PodPhase, PodView, controller_uid, stop_asked};

@@ -1,6 +1,6 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use pods::is_permission;
+use pods::{PullFailure, is_permission, missing_object};
 
 use super::root_cause::{create_secret, setting};
 use super::*;
@@ -77,80 +77,20 @@ pub(super) fn waiting(
     })
 }
 
-/// The reason why an image cannot be pulled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pull {
-    Never,
-    InvalidName,
-    Unreachable,
-    Limited,
-    Refused,
-    NotFound,
-    Other,
-}
-
-/// The words of registries, in the order in which they are searched.
-const REGISTRY: &[(Pull, &[&str])] = &[
-    (
-        Pull::Unreachable,
-        &[
-            "no such host",
-            "i/o timeout",
-            "connection refused",
-            "x509",
-            "no route to host",
-            "deadline exceeded",
-            "tls",
-        ],
-    ),
-    (Pull::Limited, &["toomanyrequests", "rate limit"]),
-    (
-        Pull::Refused,
-        &[
-            "unauthorized",
-            "denied",
-            "forbidden",
-            "authentication",
-            "401",
-            "403",
-        ],
-    ),
-    (
-        Pull::NotFound,
-        &["not found", "manifest unknown", "notfound"],
-    ),
-];
-
-impl Pull {
-    /// Classifies the kubelet's reason first, then the registry's message.
-    fn of(reason: &str, message: &str) -> Self {
-        let lower = message.to_lowercase();
-        let has = |(_, words): &&(Self, &[&str])| words.iter().any(|word| lower.contains(word));
-        match reason {
-            "ErrImageNeverPull" => Self::Never,
-            "InvalidImageName" => Self::InvalidName,
-            _ => REGISTRY
-                .iter()
-                .find(has)
-                .map_or(Self::Other, |(pull, _)| *pull),
+/// Returns the sentence about a Pod with an image that cannot be pulled.
+fn not_pulled(failure: PullFailure, pod: &PodView, image: &str) -> String {
+    let why = match failure {
+        PullFailure::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
+        PullFailure::InvalidName => "this is not a valid name of an image",
+        PullFailure::Unreachable => "the registry cannot be reached",
+        PullFailure::Limited => "the registry limits how often it is asked",
+        PullFailure::Refused => {
+            "the registry refuses: it does not exist, or credentials are missing or wrong"
         }
-    }
-
-    /// Returns the sentence about a Pod with this image.
-    fn sentence(self, pod: &PodView, image: &str) -> String {
-        let why = match self {
-            Self::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
-            Self::InvalidName => "this is not a valid name of an image",
-            Self::Unreachable => "the registry cannot be reached",
-            Self::Limited => "the registry limits how often it is asked",
-            Self::Refused => {
-                "the registry refuses: it does not exist, or credentials are missing or wrong"
-            }
-            Self::NotFound => "the registry has no such image or tag",
-            Self::Other => "its words are below",
-        };
-        format!("image '{image}' cannot be pulled{}: {why}", pod.on_node())
-    }
+        PullFailure::NotFound => "the registry has no such image or tag",
+        PullFailure::Other => "its words are below",
+    };
+    format!("image '{image}' cannot be pulled{}: {why}", pod.on_node())
 }
 
 impl Waiting<'_> {
@@ -169,8 +109,8 @@ impl Waiting<'_> {
     fn image(&self, reason: &str) -> Finding {
         let &Self { origin, pod, .. } = self;
         let (subject, part) = (origin.subject(), self.field());
-        let pull = Pull::of(reason, self.said.message);
-        let sentence = pull.sentence(pod, &self.container.image);
+        let pull = PullFailure::of(reason, self.said.message);
+        let sentence = not_pulled(pull, pod, &self.container.image);
         if let Some(finding) = self.of_operator(Reason::ImagePullFailed, &sentence) {
             return finding;
         }
@@ -179,15 +119,15 @@ impl Waiting<'_> {
             Origin::Tenant(tenant, _) => "'{part}.image' of Tenant '{}'", tenant.name();
         };
         let advice = one_of! { (pull, origin);
-            (Pull::Never, Origin::Agent(_)) => "Put the image on the node, or change the Agent's 'imagePullPolicy'.";
-            (Pull::Never, Origin::Tenant(..)) => "Put the image on the node.";
-            (Pull::InvalidName, _) => "Correct {field}.";
-            (Pull::Unreachable, _) => "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
-            (Pull::Limited, Origin::Agent(_)) => "Wait, or give the Agent 'imagePullSecrets' with an account of its own.";
-            (Pull::Limited, Origin::Tenant(..)) => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.";
-            (Pull::NotFound, _) => "Correct {field}, or push the image.";
-            (Pull::Refused | Pull::Other, Origin::Agent(_)) => "Check {field} and 'imagePullSecrets'.";
-            (Pull::Refused | Pull::Other, Origin::Tenant(..)) => "Check {field}, and whether the nodes may pull it: a Tenant has no credentials of its own for a registry.";
+            (PullFailure::Never, Origin::Agent(_)) => "Put the image on the node, or change the Agent's 'imagePullPolicy'.";
+            (PullFailure::Never, Origin::Tenant(..)) => "Put the image on the node.";
+            (PullFailure::InvalidName, _) => "Correct {field}.";
+            (PullFailure::Unreachable, _) => "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
+            (PullFailure::Limited, Origin::Agent(_)) => "Wait, or give the Agent 'imagePullSecrets' with an account of its own.";
+            (PullFailure::Limited, Origin::Tenant(..)) => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.";
+            (PullFailure::NotFound, _) => "Correct {field}, or push the image.";
+            (PullFailure::Refused | PullFailure::Other, Origin::Agent(_)) => "Check {field} and 'imagePullSecrets'.";
+            (PullFailure::Refused | PullFailure::Other, Origin::Tenant(..)) => "Check {field}, and whether the nodes may pull it: a Tenant has no credentials of its own for a registry.";
         };
         let mut finding = finding! { Blocked "{advice} {}", origin.after("Pod", false);
             link self.said.link(pod.object(), Reason::ImagePullFailed, sentence);
@@ -319,30 +259,6 @@ fn why_root(message: &str, user: &str) -> String {
     }
 }
 
-/// Parses the missing object from a message: kind, name, key.
-pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Option<String>)> {
-    let kinds = [("Secret", "secret"), ("ConfigMap", "configmap")];
-    // `couldn't find key K in Secret team/token`
-    if let Some((_, rest)) = message.split_once("couldn't find key ") {
-        let (key, place) = rest.split_once(" in ")?;
-        let (kind, name) = place.split_once(' ')?;
-        let name = name.rsplit('/').next().unwrap_or(name);
-        let name = name.split(char::is_whitespace).next().unwrap_or_default();
-        let mut kinds = kinds.iter();
-        let (kind, _) = kinds.find(|(_, word)| kind.eq_ignore_ascii_case(word))?;
-        return Some((kind, name.to_owned(), Some(key.to_owned())));
-    }
-    // `secret "token" not found`, `secrets "token" not found`, `references non-existent secret key: k`
-    kinds.iter().find_map(|(kind, word)| {
-        let lower = message.to_lowercase();
-        let start = [format!("{word} \""), format!("{word}s \"")]
-            .iter()
-            .find_map(|start| Some(lower.find(start.as_str())? + start.len()))?;
-        let name = message.get(start..)?.split('"').next()?;
-        Some((*kind, name.to_owned(), None))
-    })
-}
-
 /// The reason for a missing object, if it lacks no key.
 fn absent(kind: &str) -> &'static str {
     match kind {
@@ -362,7 +278,7 @@ pub(super) fn missing(
     let subject = origin.subject();
     let (world, within) = (subject.world, subject.namespace);
     let verb = if is_over { "waited" } else { "waits" };
-    let Some((kind, name, key)) = missing_thing(said.message) else {
+    let Some((kind, name, key)) = missing_object(said.message) else {
         return finding! { Blocked "Create what the words above name; the Pod starts by itself a minute or two later.";
             link said.seen(link! { Waiting object.clone(), absent(""), "{verb} for something that does not exist"; });
             then object.describe("the kubelet's Events");
@@ -495,6 +411,3 @@ fn last_words(message: &str) -> String {
         .and_then(|start| message.get(start..));
     words.map_or_else(String::new, |words| format!(": {words}"))
 }
-
-#[cfg(test)]
-mod tests;

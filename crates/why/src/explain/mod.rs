@@ -57,8 +57,6 @@ use crate::{
         PodView, QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
     },
 };
-#[cfg(feature = "gather")]
-pub(crate) use container::missing_thing;
 use finding::{Finding, Rows};
 use origin::Origin;
 use refused::Refusal;

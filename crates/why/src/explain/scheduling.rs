@@ -1,12 +1,9 @@
 //! A Pod that fits on no node: parses the scheduler's message and compares it with the nodes.
 
-use pods::unscheduled_reason;
+use pods::{Unfit, UnfitNodes, unfit_nodes, unscheduled_reason};
 
 use super::container::AFTER_EDIT;
 use super::*;
-
-/// The taints that Kubernetes sets on a node that is out of use.
-const OUT_OF_USE: &str = "node.kubernetes.io/";
 
 /// Explains the scheduler's message about a Pod without a node, or returns `None` without a
 /// message.
@@ -33,7 +30,7 @@ pub(super) fn no_node(origin: Origin<'_>, pod: &PodView, said: &ConditionView) -
             then pod.object().yaml("'spec.schedulingGates' names it"), subject.object().describe(format!("the {}", subject.noun));
         };
     }
-    let parts = parts(&said.message);
+    let parts = unfit_nodes(&said.message);
     let events = pod.object().describe("the scheduler's Events");
     let (advice, edit_helps) = advice(origin, pod, &parts);
     let finding = finding! { Blocked (advice);
@@ -44,7 +41,8 @@ pub(super) fn no_node(origin: Origin<'_>, pod: &PodView, said: &ConditionView) -
         let retry = origin.retry_after_edit().filter(|_| edit_helps);
         return finding.then(events).then(edit).then(retry);
     }
-    let is_of_node = |part: &Part| part.what == What::Cordoned || part.what.is_out_of_use();
+    let is_of_node =
+        |part: &UnfitNodes| part.cause == Unfit::Cordoned || part.cause.is_out_of_use();
     let is_cause = !parts.is_empty() && parts.iter().all(is_of_node);
     let mut nodes = world.nodes.iter();
     if let Some(node) = nodes.find(|node| is_cause && (node.cordoned || !node.is_ready())) {
@@ -61,8 +59,8 @@ pub(super) fn no_node(origin: Origin<'_>, pod: &PodView, said: &ConditionView) -
             then commands::allocated(), events, origin.edit(edit);
         };
     }
-    let full = parts.iter().any(|part| part.what.is_capacity());
-    let selects = parts.iter().any(|part| part.what == What::Selector);
+    let full = parts.iter().any(|part| part.cause.is_capacity());
+    let selects = parts.iter().any(|part| part.cause == Unfit::Selector);
     let mut finding = finding.then(full.then(commands::allocated));
     if selects {
         let labels = pod.node_selector.iter().next();
@@ -85,9 +83,9 @@ fn unscheduled_link(
     origin: Origin<'_>,
     pod: &PodView,
     said: &ConditionView,
-    parts: &[Part],
+    parts: &[UnfitNodes],
 ) -> Link {
-    let why = parts.iter().map(|part| part.words(origin, pod));
+    let why = parts.iter().map(|part| words(part, origin, pod));
     let why: Vec<String> = why.collect();
     let lower = said.message.to_lowercase();
     let why = match (lower.starts_with("no nodes available"), why.is_empty()) {
@@ -100,132 +98,48 @@ fn unscheduled_link(
     }
 }
 
-/// One of the scheduler's reasons, with the number of nodes that it applies to.
-#[derive(Debug, PartialEq, Eq)]
-struct Part {
-    count: usize,
-    what: What,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum What {
-    Insufficient(String),
-    Taint(String),
-    Selector,
-    Cordoned,
-    TooManyPods,
-    Other(String),
-}
-
-impl What {
-    /// Returns whether nodes lack capacity.
-    fn is_capacity(&self) -> bool {
-        matches!(self, Self::Insufficient(_) | Self::TooManyPods)
-    }
-
-    /// Returns whether a taint shows that a node is out of use.
-    fn is_out_of_use(&self) -> bool {
-        matches!(self, Self::Taint(taint) if taint.starts_with(OUT_OF_USE))
-    }
-}
-
-/// Parses `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {a: b}.
-/// preemption: …`.
-fn parts(message: &str) -> Vec<Part> {
-    let Some((_, rest)) = message.split_once("nodes are available: ") else {
-        return Vec::new();
+/// Formats why nodes cannot take the Pod.
+fn words(unfit: &UnfitNodes, origin: Origin<'_>, pod: &PodView) -> String {
+    let world = origin.subject().world;
+    let nodes = match unfit.count {
+        0 => "some nodes".to_owned(),
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
     };
-    let ends = [
-        ". preemption:",
-        ". no new claims",
-        ". still not schedulable",
-    ];
-    let end = ends.iter().filter_map(|word| rest.find(word)).min();
-    let list = rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest);
-    let mut pieces: Vec<String> = Vec::new();
-    for piece in list.trim_end_matches('.').split(", ") {
-        let is_new = piece.starts_with(|letter: char| letter.is_ascii_digit());
-        match pieces.last_mut() {
-            // This comma is inside the text of one reason.
-            Some(last) if !is_new => {
-                last.push_str(", ");
-                last.push_str(piece);
-            }
-            Some(_) | None => pieces.push(piece.to_owned()),
+    match &unfit.cause {
+        Unfit::Insufficient(resource) => {
+            let asked = pod
+                .containers
+                .iter()
+                .filter_map(|one| one.requests.get(resource));
+            let asked: Vec<&str> = asked.map(String::as_str).collect();
+            let asked = match asked.is_empty() {
+                true => "?".to_owned(),
+                false => asked.join(" + "),
+            };
+            let largest = largest(world, resource).map_or_else(String::new, |(_, amount)| {
+                format!("; the largest node has {amount} in all")
+            });
+            format!("too little {resource} free on {nodes} (asked for: {asked}{largest})")
         }
-    }
-    pieces.iter().take(8).map(|piece| part(piece)).collect()
-}
-
-fn part(piece: &str) -> Part {
-    let (count, words) = match piece.split_once(' ') {
-        Some((count, words)) => match count.parse() {
-            Ok(count) => (count, words),
-            Err(_) => (0, piece),
-        },
-        None => (0, piece),
-    };
-    let what = if let Some(resource) = words.strip_prefix("Insufficient ") {
-        What::Insufficient(resource.to_owned())
-    } else if let Some((_, taint)) = words.split_once("untolerated taint") {
-        let taint = taint.trim_start_matches("(s)").trim();
-        What::Taint(taint.trim_matches(['{', '}', ' ']).to_owned())
-    } else if words.contains("affinity/selector") {
-        What::Selector
-    } else if words.contains("were unschedulable") {
-        What::Cordoned
-    } else if words.contains("Too many pods") {
-        What::TooManyPods
-    } else {
-        What::Other(words.to_owned())
-    };
-    Part { count, what }
-}
-
-impl Part {
-    /// Formats the reason as text.
-    fn words(&self, origin: Origin<'_>, pod: &PodView) -> String {
-        let world = origin.subject().world;
-        let nodes = match self.count {
-            0 => "some nodes".to_owned(),
-            1 => "1 node".to_owned(),
-            count => format!("{count} nodes"),
-        };
-        match &self.what {
-            What::Insufficient(resource) => {
-                let asked = pod
-                    .containers
-                    .iter()
-                    .filter_map(|one| one.requests.get(resource));
-                let asked: Vec<&str> = asked.map(String::as_str).collect();
-                let asked = match asked.is_empty() {
-                    true => "?".to_owned(),
-                    false => asked.join(" + "),
-                };
-                let largest = largest(world, resource).map_or_else(String::new, |(_, amount)| {
-                    format!("; the largest node has {amount} in all")
-                });
-                format!("too little {resource} free on {nodes} (asked for: {asked}{largest})")
+        Unfit::Taint(taint) => {
+            let taint = taint.trim_end_matches(": ").trim_end_matches(':');
+            let key = taint.split(':').next();
+            let is_it = |known: &String| known.split(['=', ':']).next() == key;
+            let named = named(world, |node| node.taints.iter().any(is_it));
+            one_of! { (unfit.cause.is_out_of_use(), origin);
+                (true, _) => "{nodes} out of use{named}: taint '{taint}'";
+                (false, Origin::Agent(_)) => "{nodes} with the taint '{taint}', which the Agent does not tolerate{named}";
+                (false, Origin::Tenant(..)) => "{nodes} with the taint '{taint}', which the Pod does not tolerate{named}";
             }
-            What::Taint(taint) => {
-                let taint = taint.trim_end_matches(": ").trim_end_matches(':');
-                let key = taint.split(':').next();
-                let is_it = |known: &String| known.split(['=', ':']).next() == key;
-                let named = named(world, |node| node.taints.iter().any(is_it));
-                one_of! { (self.what.is_out_of_use(), origin);
-                    (true, _) => "{nodes} out of use{named}: taint '{taint}'";
-                    (false, Origin::Agent(_)) => "{nodes} with the taint '{taint}', which the Agent does not tolerate{named}";
-                    (false, Origin::Tenant(..)) => "{nodes} with the taint '{taint}', which the Pod does not tolerate{named}";
-                }
-            }
-            What::Selector => {
-                let labels = selector(world, pod);
-                format!("{nodes} without the labels that are asked for{labels}")
-            }
-            What::Cordoned => format!("{nodes} cordoned{}", named(world, |node| node.cordoned)),
-            What::TooManyPods => format!("{nodes} full of Pods"),
-            What::Other(words) => format!("{nodes}: {words}"),
         }
+        Unfit::Selector => {
+            let labels = selector(world, pod);
+            format!("{nodes} without the labels that are asked for{labels}")
+        }
+        Unfit::Cordoned => format!("{nodes} cordoned{}", named(world, |node| node.cordoned)),
+        Unfit::TooManyPods => format!("{nodes} full of Pods"),
+        Unfit::Other(words) => format!("{nodes}: {words}"),
     }
 }
 
@@ -272,7 +186,7 @@ fn selector(world: &World, pod: &PodView) -> String {
 }
 
 /// Returns the advice, and whether a change of the Agent or of the Tenant helps.
-fn advice(origin: Origin<'_>, pod: &PodView, parts: &[Part]) -> (String, bool) {
+fn advice(origin: Origin<'_>, pod: &PodView, parts: &[UnfitNodes]) -> (String, bool) {
     let world = origin.subject().world;
     let (resources, placed) = match origin {
         Origin::Agent(_) => (
@@ -283,43 +197,43 @@ fn advice(origin: Origin<'_>, pod: &PodView, parts: &[Part]) -> (String, bool) {
     };
     let mut words: Vec<String> = Vec::new();
     let mut edit_helps = matches!(origin, Origin::Tenant(..));
-    for Part { what, .. } in parts {
+    for UnfitNodes { cause: what, .. } in parts {
         let (sentence, is_of_spec) = match (what, origin) {
-            (What::Insufficient(resource), _) if exceeds_all(world, pod, resource) => (
+            (Unfit::Insufficient(resource), _) if exceeds_all(world, pod, resource) => (
                 text! { "No node is that large, so freeing others does not help: lower {resources} ({resource}), or add a larger node." },
                 true,
             ),
-            (What::Insufficient(_) | What::TooManyPods, _) => (
+            (Unfit::Insufficient(_) | Unfit::TooManyPods, _) => (
                 text! { "Add a node or free some, or lower {resources}." },
                 true,
             ),
-            (What::Taint(_), _) if what.is_out_of_use() => {
+            (Unfit::Taint(_), _) if what.is_out_of_use() => {
                 let names = named(world, |node| !node.is_ready());
                 let sentence = format!("Fix the node that is not ready{names}{placed}.");
                 (sentence, false)
             }
-            (What::Cordoned, _) => {
+            (Unfit::Cordoned, _) => {
                 let names = named(world, |node| node.cordoned);
                 let sentence =
                     text! { "Uncordon the node{names} when its maintenance is over{placed}." };
                 (sentence, false)
             }
-            (What::Taint(_), Origin::Agent(_)) => (
+            (Unfit::Taint(_), Origin::Agent(_)) => (
                 "Add a toleration to the Agent, if its runs may use such nodes.".to_owned(),
                 true,
             ),
-            (What::Taint(_), Origin::Tenant(..)) => (
+            (Unfit::Taint(_), Origin::Tenant(..)) => (
                 "A Tenant's Pods tolerate no taints: have a node without that taint.".to_owned(),
                 false,
             ),
-            (What::Selector, Origin::Agent(_)) => (
+            (Unfit::Selector, Origin::Agent(_)) => (
                 "Label a node, or correct the Agent's 'nodeSelector'.".to_owned(),
                 true,
             ),
-            (What::Other(_), Origin::Agent(_)) => {
+            (Unfit::Other(_), Origin::Agent(_)) => {
                 ("The words are the scheduler's.".to_owned(), true)
             }
-            (What::Selector | What::Other(_), Origin::Tenant(..)) => continue,
+            (Unfit::Selector | Unfit::Other(_), Origin::Tenant(..)) => continue,
         };
         edit_helps |= is_of_spec;
         if !words.contains(&sentence) {
@@ -364,6 +278,3 @@ pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
         seen world.seen("spec.unschedulable", "true");
     }
 }
-
-#[cfg(test)]
-mod tests;
