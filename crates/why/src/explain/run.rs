@@ -12,7 +12,7 @@ impl<'a> Explain<'a> for Run<'a> {
             .or_else(|| not_seen(self))
             .or_else(|| cancelling(self))
             .or_else(|| suspended(self))
-            .or_else(|| faults::find(self))
+            .or_else(|| faults::find(Origin::Agent(self)))
             .or_else(|| docs::waiting(self))
             .or_else(|| agent::blocking(self))
             .or_else(|| between(self))

@@ -4,7 +4,7 @@ use super::*;
 
 impl<'a> Tenant<'a> {
     /// Returns a reference to the Tenant's namespace.
-    pub(super) fn place(self) -> ObjectRef {
+    pub(in crate::explain) fn place(self) -> ObjectRef {
         ObjectRef::cluster("Namespace", self.namespace)
     }
 

@@ -11,7 +11,7 @@ use api::status::condition::READY;
 use api::tenants::{TenantPhase, condition};
 
 use super::deletion::Deletion;
-use super::faults::{ReasonRule, by_reason, holder};
+use super::faults::holder;
 use super::run::is_label_of;
 use super::*;
 
@@ -27,7 +27,7 @@ impl<'a> Explain<'a> for Tenant<'a> {
             .or_else(|| deletion(self))
             .or_else(|| operator::not_seen(*self))
             .or_else(|| namespace::find(self))
-            .or_else(|| fault(self))
+            .or_else(|| faults::find(Origin::Tenant(self, None)))
             .or_else(|| suspended(self))
             .or_else(|| parts::find(self))
             .unwrap_or_else(|| stand(self))
@@ -196,70 +196,8 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     }
 }
 
-/// Explains an error in the status that stops the operator itself.
-fn fault(tenant: Tenant<'_>) -> Option<Finding> {
-    let is_request = Request::find(tenant.message()).is_some();
-    let rules: [ReasonRule<Tenant<'_>>; 7] = [
-        (Reason::Denied, true, |tenant| {
-            faults::denied(*tenant, "", "")
-        }),
-        (Reason::ApiUnavailable, true, |tenant| {
-            faults::unavailable(*tenant)
-        }),
-        (Reason::InternalError, true, |tenant| {
-            faults::internal(*tenant)
-        }),
-        (Reason::ChildNameTaken, true, taken),
-        (Reason::InvalidChild, is_request, invalid),
-        (Reason::QuotaExceeded, is_request, of_request),
-        (Reason::AdmissionDenied, is_request, of_request),
-    ];
-    by_reason(tenant, tenant.reason()?, &rules)
-}
-
-/// Returns the kind for a request such as `create rolebindings`.
-fn kind(what: &str) -> &'static str {
-    match what.rsplit(' ').next().unwrap_or_default() {
-        "namespaces" => "Namespace",
-        "resourcequotas" => "ResourceQuota",
-        "limitranges" => "LimitRange",
-        "rolebindings" => "RoleBinding",
-        "networkpolicies" => "NetworkPolicy",
-        "configmaps" => "ConfigMap",
-        "services" => "Service",
-        "secrets" => "Secret",
-        "statefulsets" => "StatefulSet",
-        "deployments" => "Deployment",
-        "pods" => "Pod",
-        _ => "Child",
-    }
-}
-
-/// Explains a rejected request for a child of the Tenant.
-fn of_request(tenant: Tenant<'_>) -> Finding {
-    let request = Request::find(tenant.message());
-    let (what, name) = request.map_or(("", "?"), |request| (request.action, request.name));
-    let object = match kind(what) {
-        "Namespace" => tenant.place(),
-        kind => tenant.here(kind, name),
-    };
-    let above = link! {
-        Waiting object, "FailedCreate", "cannot be set by the operator ('{what}' is refused); it tries again{}", tenant.tried_at();
-    };
-    let said = Report::in_status(tenant.message(), tenant.written());
-    Refusal::new(Origin::Tenant(tenant, None), kind(what), said).explain(above)
-}
-
-fn invalid(tenant: Tenant<'_>) -> Finding {
-    finding! { Blocked "Change the field that the first lines name in Tenant '{}'. It counts by itself.", tenant.name();
-        Error tenant.object(), Reason::InvalidChild, "asks for something that the API server does not accept: see the first lines";
-        since tenant.changed; seen tenant.said();
-        then tenant.edit("change the field"), tenant.look_again();
-    }
-}
-
 /// Explains a name that the Tenant needs but that belongs to another object.
-fn taken(tenant: Tenant<'_>) -> Finding {
+pub(super) fn taken(tenant: Tenant<'_>) -> Finding {
     let (kind, name, other) = holder(*tenant, ("Secret", "tenant-redis"));
     let object = tenant.here(kind, name);
     if other.is_none() && tenant.exists(kind, name) == Some(false) {
