@@ -14,7 +14,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use pods::{ContainerView, PodPhase};
+use pods::{ContainerView, PodPhase, Rollout, replica_failure};
 use serde_json::Value;
 
 use crate::{
@@ -196,46 +196,37 @@ pub struct WorkloadView {
     pub failure: Option<String>,
 }
 
+impl WorkloadView {
+    fn of(meta: &ObjectMeta, rollout: Rollout, failure: Option<String>) -> Self {
+        let Rollout {
+            observed,
+            wanted,
+            replicas,
+            updated,
+            ready,
+        } = rollout;
+        Self {
+            generation: meta.generation.unwrap_or(0),
+            observed,
+            wanted,
+            replicas,
+            updated,
+            ready,
+            failure,
+        }
+    }
+}
+
 impl From<&Deployment> for WorkloadView {
     fn from(deployment: &Deployment) -> Self {
-        let status = deployment.status.clone().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let failure = conditions
-            .into_iter()
-            .find(|known| known.type_ == "ReplicaFailure" && known.status == "True");
-        let spec = deployment.spec.as_ref();
-        Self {
-            generation: deployment.metadata.generation.unwrap_or(0),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas.unwrap_or(0),
-            updated: status.updated_replicas.unwrap_or(0),
-            ready: status
-                .ready_replicas
-                .unwrap_or(0)
-                .min(status.available_replicas.unwrap_or(0)),
-            failure: failure.and_then(|known| known.message),
-        }
+        let failure = replica_failure(deployment).and_then(|known| known.message.clone());
+        Self::of(&deployment.metadata, Rollout::from(deployment), failure)
     }
 }
 
 impl From<&StatefulSet> for WorkloadView {
     fn from(set: &StatefulSet) -> Self {
-        let status = set.status.clone().unwrap_or_default();
-        let spec = set.spec.as_ref();
-        // Until the first rollout is complete, `updatedReplicas` is 0 although the revision has not
-        // changed.
-        let is_current = status.current_revision == status.update_revision;
-        let updated = status.updated_replicas.unwrap_or(0);
-        Self {
-            generation: set.metadata.generation.unwrap_or(0),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas,
-            updated: if is_current { status.replicas } else { updated },
-            ready: status.ready_replicas.unwrap_or(0),
-            failure: None,
-        }
+        Self::of(&set.metadata, Rollout::from(set), None)
     }
 }
 

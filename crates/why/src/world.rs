@@ -21,7 +21,7 @@ use api::{
     tenants::{TENANT, TenantStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-pub use pods::{ContainerState, ContainerView};
+pub use pods::{ContainerState, ContainerView, Rollout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -488,13 +488,8 @@ views! {
         /// `Deployment` or `StatefulSet`.
         pub kind: String,
         pub meta: Meta,
-        /// The generation that its controller has observed, or -1 before the first observation.
-        pub observed: i64,
-        pub wanted: i32,
-        pub replicas: i32,
-        /// The number of Pods with the latest template.
-        pub updated: i32,
-        pub ready: i32,
+        #[serde(flatten)]
+        pub rollout: Rollout,
         /// The condition that reports why its controller cannot create a Pod.
         pub failure: Option<ConditionView>,
     }

@@ -54,7 +54,7 @@ use crate::{
     world::{
         AgentView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView, EventView,
         JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef, ObjectView, OtherView,
-        PodView, QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
+        PodView, QuotaView, Rollout, RunView, TEXT, TenantView, WorkloadView, World,
     },
 };
 use finding::{Finding, Rows};

@@ -8,6 +8,7 @@ use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     discovery::v1::{Endpoint, EndpointSlice},
 };
+use pods::{Rollout, replica_failure};
 use serde_json::Value;
 
 use super::{
@@ -62,40 +63,21 @@ impl TenantView {
 
 impl From<&Deployment> for WorkloadView {
     fn from(deployment: &Deployment) -> Self {
-        let status = deployment.status.clone().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let failure = conditions
-            .iter()
-            .find(|known| known.type_ == "ReplicaFailure" && known.status == "True");
-        let spec = deployment.spec.as_ref();
         Self {
             kind: "Deployment".to_owned(),
             meta: Meta::from(&deployment.metadata),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas.unwrap_or(0),
-            updated: status.updated_replicas.unwrap_or(0),
-            ready: status.ready_replicas.unwrap_or(0),
-            failure: failure.map(|known| condition!(known)),
+            rollout: Rollout::from(deployment),
+            failure: replica_failure(deployment).map(|known| condition!(known)),
         }
     }
 }
 
 impl From<&StatefulSet> for WorkloadView {
     fn from(set: &StatefulSet) -> Self {
-        let status = set.status.clone().unwrap_or_default();
-        let spec = set.spec.as_ref();
-        // Until the first rollout is complete, `updatedReplicas` is zero if nothing changed.
-        let is_current = status.current_revision == status.update_revision;
-        let updated = status.updated_replicas.unwrap_or(0);
         Self {
             kind: "StatefulSet".to_owned(),
             meta: Meta::from(&set.metadata),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas,
-            updated: if is_current { status.replicas } else { updated },
-            ready: status.ready_replicas.unwrap_or(0),
+            rollout: Rollout::from(set),
             failure: None,
         }
     }

@@ -87,10 +87,10 @@ fn look(tenant: Tenant<'_>, part: Part) -> Option<Finding> {
     if let Some(finding) = pod::too_small(tenant).filter(|_| part == Part::Redis) {
         return Some(finding.below([own(Reason::VolumeNotReady.name())]));
     }
-    let is_seen = workload.observed >= workload.meta.generation && workload.wanted == wanted;
-    let is_there = [workload.replicas, workload.updated, workload.ready]
-        .iter()
-        .all(|count| *count == wanted);
+    let rollout = &workload.rollout;
+    let is_seen = rollout.observed >= workload.meta.generation && rollout.wanted == wanted;
+    let counts = [rollout.replicas, rollout.updated, rollout.ready];
+    let is_there = counts.iter().all(|count| *count == wanted);
     let endpoints = tenant.endpoints(row.name);
     if is_seen && is_there && endpoints.is_none_or(|(ready, _)| ready > 0) {
         return None;
@@ -125,13 +125,13 @@ fn look(tenant: Tenant<'_>, part: Part) -> Option<Finding> {
 
 /// Returns the link of the Deployment or StatefulSet.
 fn own(tenant: Tenant<'_>, object: &ObjectRef, workload: &WorkloadView, reason: &str) -> Link {
-    let WorkloadView {
+    let Rollout {
         replicas,
         updated,
         ready,
         wanted,
         ..
-    } = workload;
+    } = workload.rollout;
     let counts = text! { "{replicas} Pods, {updated} of the newest template, {ready} ready; {wanted} wanted" };
     link! { Waiting object.clone(), reason, "{ready} of {wanted} ready"; seen tenant.seen("status", counts); }
 }
@@ -188,7 +188,9 @@ fn not_made(tenant: Tenant<'_>, row: &Row<'_>, workload: &WorkloadView) -> Optio
             at: failure.since.as_ref(),
             since: failure.since.as_ref(),
         },
-        (None, Some(event)) if workload.replicas < workload.wanted => Report::in_event(event),
+        (None, Some(event)) if workload.rollout.replicas < workload.rollout.wanted => {
+            Report::in_event(event)
+        }
         (None, _) => return None,
     };
     // A StatefulSet creates the claim of a Pod before the Pod.
@@ -196,7 +198,8 @@ fn not_made(tenant: Tenant<'_>, row: &Row<'_>, workload: &WorkloadView) -> Optio
         true => "PersistentVolumeClaim",
         false => "Pod",
     };
-    let (count, wanted, at) = (workload.replicas, workload.wanted, tenant.ago(said.at));
+    let (count, wanted) = (workload.rollout.replicas, workload.rollout.wanted);
+    let at = tenant.ago(said.at);
     let above = link! {
         Waiting tenant.here(row.kind, row.name), "FailedCreate", "{count} of {wanted} Pods are there: each try to create another is refused, the last{at}";
     };
@@ -238,12 +241,18 @@ fn rest(
     mut own: Link,
     is_seen: bool,
 ) -> Finding {
-    let (asked, ready, set) = (row.wanted.unwrap_or(1), workload.ready, workload.wanted);
+    let Rollout {
+        ready,
+        wanted: set,
+        observed,
+        ..
+    } = workload.rollout;
+    let asked = row.wanted.unwrap_or(1);
     own.message = one_of! { set == asked;
         true => "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong";
         false => "is set to {set} Pods, the Tenant asks for {asked}: the operator changes it";
     };
-    let (observed, generation) = (workload.observed, workload.meta.generation);
+    let generation = workload.meta.generation;
     let generations = format!("{observed}, the spec's generation is {generation}");
     let generations = tenant.seen("status.observedGeneration", generations);
     let may_look = tenant.may_read("pods") && tenant.may_read(row.plural);

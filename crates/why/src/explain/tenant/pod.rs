@@ -149,7 +149,7 @@ fn waits_for_redis(tenant: Tenant<'_>) -> bool {
         .filter_map(|pod| pod.condition("Ready")?.since.as_ref())
         .any(|at| tenant.age(Some(at)) <= REACHED);
     let redis = tenant.workload("redis");
-    is_just_seen || is_new || redis.is_none_or(|redis| redis.ready < 1)
+    is_just_seen || is_new || redis.is_none_or(|redis| redis.rollout.ready < 1)
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
