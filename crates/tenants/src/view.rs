@@ -10,10 +10,10 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
         core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
-        discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+pub use pods::EndpointsView;
 use pods::{ContainerView, PodPhase, Rollout, replica_failure};
 use serde_json::Value;
 
@@ -308,28 +308,6 @@ impl From<&PersistentVolumeClaim> for ClaimView {
                 .and_then(|resources| resources.requests.as_ref())
                 .and_then(|requests| requests.get("storage"))
                 .map(|amount| amount.0.clone()),
-        }
-    }
-}
-
-/// Number of ready endpoints of a Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointsView {
-    /// The name of the Service.
-    pub service: String,
-    /// The number of ready endpoints.
-    pub ready: usize,
-}
-
-impl From<&EndpointSlice> for EndpointsView {
-    fn from(slice: &EndpointSlice) -> Self {
-        let is_ready = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            conditions.and_then(|known| known.ready) == Some(true)
-        };
-        Self {
-            service: label(&slice.metadata, "kubernetes.io/service-name").unwrap_or_default(),
-            ready: slice.endpoints.iter().filter(is_ready).count(),
         }
     }
 }

@@ -21,7 +21,7 @@ use api::{
     tenants::{TENANT, TenantStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-pub use pods::{ContainerState, ContainerView, Rollout};
+pub use pods::{ContainerState, ContainerView, EndpointsView, Rollout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -492,13 +492,5 @@ views! {
         pub rollout: Rollout,
         /// The condition that reports why its controller cannot create a Pod.
         pub failure: Option<ConditionView>,
-    }
-
-    /// The endpoints of a Service.
-    pub struct EndpointsView {
-        pub service: String,
-        pub ready: usize,
-        /// The number of endpoints that are not ready.
-        pub not_ready: usize,
     }
 }

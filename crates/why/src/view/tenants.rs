@@ -4,19 +4,16 @@ use api::{
     names,
     tenants::{DeletionPolicy, TenantSpec, TenantStatus, namespace_of},
 };
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    discovery::v1::{Endpoint, EndpointSlice},
-};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use pods::{Rollout, replica_failure};
 use serde_json::Value;
 
 use super::{
-    annotation, optional,
+    annotation,
     ours::{changed, parts, seconds},
     text,
 };
-use crate::world::{EndpointsView, Meta, RedisView, ServerView, TenantView, WorkloadView};
+use crate::world::{Meta, RedisView, ServerView, TenantView, WorkloadView};
 
 impl TenantView {
     /// Reads a `Tenant`.
@@ -79,23 +76,6 @@ impl From<&StatefulSet> for WorkloadView {
             meta: Meta::from(&set.metadata),
             rollout: Rollout::from(set),
             failure: None,
-        }
-    }
-}
-
-impl From<&EndpointSlice> for EndpointsView {
-    fn from(slice: &EndpointSlice) -> Self {
-        let is_ready = |endpoint: &&Endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            conditions.and_then(|known| known.ready) == Some(true)
-        };
-        let labels = slice.metadata.labels.as_ref();
-        let service = labels.and_then(|labels| labels.get("kubernetes.io/service-name"));
-        let ready = slice.endpoints.iter().filter(is_ready).count();
-        Self {
-            service: optional(service),
-            ready,
-            not_ready: slice.endpoints.len().saturating_sub(ready),
         }
     }
 }
