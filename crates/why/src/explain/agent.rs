@@ -6,11 +6,6 @@ impl<'a> Explain<'a> for Agent<'a> {
     fn find(self) -> Finding {
         secrets(self, stand(self))
     }
-
-    fn summary(self, _state: State) -> Summary {
-        let since = self.main().map(|ready| ready.last_transition_time.clone());
-        (*self).summary(since)
-    }
 }
 
 impl<'a> Agent<'a> {

@@ -116,8 +116,15 @@ trait Explain<'a>: Copy + Deref<Target = Subject<'a>> {
         None
     }
 
+    /// Returns the start of the object's state, if no link has the start of a problem.
+    fn began(self) -> Option<Time> {
+        self.main().map(|main| main.last_transition_time.clone())
+    }
+
     /// Returns the first line.
-    fn summary(self, state: State) -> Summary;
+    fn summary(self, _state: State) -> Summary {
+        (*self).summary(self.began())
+    }
 }
 
 /// Returns the advice of a reason as plain text, without the Markdown of the docs.

@@ -24,11 +24,6 @@ impl<'a> Explain<'a> for Object<'a> {
     fn more(self) -> Option<Evidence> {
         self.main().map(Evidence::of)
     }
-
-    fn summary(self, _state: State) -> Summary {
-        let since = self.main().map(|main| main.last_transition_time.clone());
-        (*self).summary(since)
-    }
 }
 
 impl Object<'_> {

@@ -341,12 +341,11 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(super) fn in_status(message: &'a str, at: Option<&'a Time>) -> Self {
-        let (source, since) = ("status.message".to_owned(), None);
         Self {
-            source,
+            source: "status.message".to_owned(),
             message,
             at,
-            since,
+            since: None,
         }
     }
 

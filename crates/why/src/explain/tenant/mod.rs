@@ -44,27 +44,18 @@ impl<'a> Explain<'a> for Tenant<'a> {
             is_label_of(&link.reason, said)
                 || (said == Reason::AdmissionDenied && FINER.contains(&link.reason.as_str()))
         });
-        match finding.state {
-            State::Waiting | State::Blocked => {
-                let is_vague = matches!(
-                    said,
-                    Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
-                );
-                let deepest = finding.cause();
-                let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
-                let is_said = said == Reason::Ready && !finding.links.is_empty();
-                (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
-            }
-            State::Deleting => !matches!(said, Reason::Deleting | Reason::DeletionBlocked),
-            State::Succeeded
-            | State::Failed
-            | State::Running
-            | State::Suspended
-            | State::Ready
-            | State::NotIsolated
-            | State::NotProven
-            | State::Unmanaged => false,
+        if finding.state == State::Deleting {
+            return !matches!(said, Reason::Deleting | Reason::DeletionBlocked);
         }
+        let is_vague = matches!(
+            said,
+            Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
+        );
+        let deepest = finding.cause();
+        let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
+        let is_said = said == Reason::Ready && !finding.links.is_empty();
+        matches!(finding.state, State::Waiting | State::Blocked)
+            && ((CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said)
     }
 
     /// Adds a note about missing isolation. The user must not miss it because of another problem.
