@@ -135,25 +135,23 @@ pub(super) fn explained(run: Run<'_>, result: &RunResult, reason: Reason) -> Opt
             name.unwrap_or_else(|| "a container of it".to_owned())
         }
     };
-    Some(Explained {
-        sentence: match reason == Reason::NotVerified {
-            true => "container 'publish' reported that it pushed".to_owned(),
-            false => format!("{which} ended with this{}", took(result)),
-        },
-        advice: "The words in the first lines are Git's: correct what they name, then run it again (orc retry).".to_owned(),
-        change: None,
-    })
+    let sentence = one_of! { reason == Reason::NotVerified;
+        true => "container 'publish' reported that it pushed";
+        false => "{which} ended with this{}", took(result);
+    };
+    let advice = "The words in the first lines are Git's: correct what they name, then run it again (orc retry).";
+    Some((sentence, advice.to_owned(), None))
 }
 
 /// Explains that `publish` exceeded its own timeout, which is not the agent's.
 pub(super) fn late(run: Run<'_>, result: &RunResult) -> Option<Explained> {
     let docs = run.view.docs.as_ref()?;
     let (url, branch) = (&docs.repository, &docs.output_branch);
-    messages::is_late_publish(run.message()).then(|| Explained {
-        sentence: format!("container 'publish' did not end in time and was stopped{}", took(result)),
-        advice: format!("Check whether '{url}' takes pushes at a usable speed, and whether branch '{branch}' has a commit of this run; then run it again (orc retry)."),
-        change: Some(ls_remote(docs, branch)),
-    })
+    let sentence =
+        text! { "container 'publish' did not end in time and was stopped{}", took(result) };
+    let advice = text! { "Check whether '{url}' takes pushes at a usable speed, and whether branch '{branch}' has a commit of this run; then run it again (orc retry)." };
+    let is_late = messages::is_late_publish(run.message());
+    is_late.then(|| (sentence, advice, Some(ls_remote(docs, branch))))
 }
 
 /// Explains a start timeout that expired during the clone.

@@ -1,7 +1,7 @@
 //! The end of an attempt: the last link of a failed run, and the evidence of a successful one.
 
 use super::container::{AFTER_EDIT, THEN_AGAIN};
-use super::outcome::{Explained, explain_outcome, plain};
+use super::outcome::{explain_outcome, plain};
 use super::*;
 
 /// Explains a finished run, unless a newer context version has not been reconciled yet.
@@ -268,11 +268,7 @@ fn ended_job(job: &JobView) -> Link {
 
 /// Returns the Pod's link for an attempt that ended with this reason, with advice.
 pub(super) fn outcome(run: Run<'_>, result: &RunResult, reason: Reason) -> Finding {
-    let Explained {
-        sentence,
-        advice,
-        change,
-    } = explain_outcome(run, result, reason);
+    let (sentence, advice, change) = explain_outcome(run, result, reason);
     let pod = pod_object(run, result);
     let job = run.job().filter(|job| job.object() != pod).map(ended_job);
     let ended = [

@@ -289,12 +289,9 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
         Error probe(tenant, name, is_outside), Reason::IsolationCheckFailed, "was to try the connections, and cannot be made";
         seen (source.clone()) => (message), at;
     };
-    let since = None;
     let said = Report {
         source,
-        message,
-        at,
-        since,
+        ..Report::in_status(message, at)
     };
     let refusal = Refusal::new(Origin::Tenant(tenant, None), "Pod", said);
     // The deeper link already contains this evidence.
@@ -303,40 +300,29 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
         evidence: Vec::new(),
         ..pod.clone()
     };
-    match Rejection::of(message) {
-        Rejection::Quota if !is_outside => {
-            let known = exceeded(tenant.world, message);
-            let (name, object) = (known.name, tenant.here("ResourceQuota", known.name));
-            finding! { NotProven "ResourceQuota '{name}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {PROBE_CLASS}'). {AGAIN}";
-                link above;
-                link known.link(tenant.world, object.clone(), &refusal);
-                then object.describe("what is used, and how much there is"), commands::list("Pod", tenant.namespace, "what uses it up");
-            }
-        }
-        Rejection::NamesMissing => {
-            let ObjectRef { kind, name, .. } = missing_object(tenant.namespace, message);
-            let sentence = "does not exist, and the Pods that try connections need it";
-            finding! { NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
-                link above;
-                link refusal.said.link(ObjectRef::cluster(&kind, &name), Reason::DependencyNotReady, sentence);
-                shell "kubectl get {}", kind.to_lowercase() => "those that exist";
-                then operator::log(tenant.world);
-            }
-        }
-        Rejection::Quota
-        | Rejection::PodSecurity
-        | Rejection::LimitMissing
-        | Rejection::LimitRange
-        | Rejection::WebhookDown
-        | Rejection::Webhook
-        | Rejection::Policy
-        | Rejection::Invalid
-        | Rejection::Denied
-        | Rejection::Unanswered => finding! {
-            NotProven "The words are those of a rule of the cluster: let it pass the operator's Pods with the label 'orchestrator.io/component: probe', or ask whoever set it. {AGAIN}";
-            link pod;
-            then operator::log(tenant.world), tried(tenant);
-        },
+    let rule = Rejection::of(message);
+    if rule == Rejection::Quota && !is_outside {
+        let known = exceeded(tenant.world, message);
+        let (name, object) = (known.name, tenant.here("ResourceQuota", known.name));
+        return finding! { NotProven "ResourceQuota '{name}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {PROBE_CLASS}'). {AGAIN}";
+            link above;
+            link known.link(tenant.world, object.clone(), &refusal);
+            then object.describe("what is used, and how much there is"), commands::list("Pod", tenant.namespace, "what uses it up");
+        };
+    }
+    if rule == Rejection::NamesMissing {
+        let ObjectRef { kind, name, .. } = missing_object(tenant.namespace, message);
+        let sentence = "does not exist, and the Pods that try connections need it";
+        return finding! { NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
+            link above;
+            link refusal.said.link(ObjectRef::cluster(&kind, &name), Reason::DependencyNotReady, sentence);
+            shell "kubectl get {}", kind.to_lowercase() => "those that exist";
+            then operator::log(tenant.world);
+        };
+    }
+    finding! { NotProven "The words are those of a rule of the cluster: let it pass the operator's Pods with the label 'orchestrator.io/component: probe', or ask whoever set it. {AGAIN}";
+        link pod;
+        then operator::log(tenant.world), tried(tenant);
     }
 }
 
