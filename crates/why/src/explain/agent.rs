@@ -69,11 +69,9 @@ fn stand(agent: Agent<'_>) -> Finding {
     // The missing objects do not depend on each other, so the chain ends with one link for all of
     // them.
     let mut deepest = absent(agent, first).since(since);
-    for Need {
-        kind, name, role, ..
-    } in rest
-    {
-        let more = format!("; {kind} '{name}' ('{role}') does not exist either");
+    for need in rest {
+        let more =
+            text! { "; {} '{}' ('{}') does not exist either", need.kind, need.name, need.role };
         deepest.message.push_str(&more);
     }
     let mut finding = finding! {
@@ -122,11 +120,8 @@ fn secrets(agent: Agent<'_>, mut finding: Finding) -> Finding {
         }
         return finding.newer();
     }
-    for Need {
-        kind, name, role, ..
-    } in gone
-    {
-        finding = finding.note(format!("{kind} '{name}' (the Agent's '{role}') does not exist: runs of this Agent will wait for it"));
+    for need in gone {
+        finding = finding.note(text! { "{} '{}' (the Agent's '{}') does not exist: runs of this Agent will wait for it", need.kind, need.name, need.role });
     }
     finding
 }

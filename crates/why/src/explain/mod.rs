@@ -173,13 +173,12 @@ fn walk<'a>(subject: impl Explain<'a>) -> Explanation {
 }
 
 /// Builds the explanation of `subject`. Its own link is the first of the chain.
-fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Finding) -> Explanation {
-    let Summary {
-        mut text,
-        mut reason,
-        since,
-        written,
-    } = summary;
+fn conclude(
+    world: &World,
+    subject: &ObjectRef,
+    mut summary: Summary,
+    finding: Finding,
+) -> Explanation {
     let deepest = finding.links.last();
     // A suspended object is suspended by its own spec, even while its Pods are still being stopped.
     let culprit = match finding.state == State::Suspended {
@@ -211,19 +210,19 @@ fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Findi
         let ObjectRef { kind, name, .. } = &link.object;
         let live = format!("{kind} '{name}': {}", link.message);
         outdated = Some(Outdated {
-            message: bounded(&std::mem::replace(&mut text, live), TEXT),
-            at: written,
+            message: bounded(&std::mem::replace(&mut summary.text, live), TEXT),
+            at: summary.written,
         });
-        reason.clone_from(&link.reason);
+        summary.reason.clone_from(&link.reason);
     }
     Explanation {
         at: world.now.clone(),
         target: world.target.clone(),
         subject: subject.clone(),
         state: finding.state,
-        reason,
-        since: of_trouble.or(since),
-        summary: bounded(&text, TEXT),
+        reason: summary.reason,
+        since: of_trouble.or(summary.since),
+        summary: bounded(&summary.text, TEXT),
         outdated,
         blocker: culprit.filter(blocks).map(|link| Blocker {
             object: link.object.clone(),
@@ -268,20 +267,14 @@ fn unreadable(world: &World) -> Vec<Note> {
 /// Marks the link of the requested object. If the object is not in the chain, such as the Pod of an
 /// earlier attempt, a note is added.
 fn mark_target(explanation: &mut Explanation) {
-    let Explanation {
-        target,
-        subject,
-        chain,
-        notes,
-        ..
-    } = explanation;
-    for link in chain.iter_mut() {
+    let (target, subject) = (&explanation.target, &explanation.subject);
+    for link in &mut explanation.chain {
         link.is_target = link.object == *target;
     }
-    if !chain.iter().any(|link| link.is_target) {
+    if !explanation.chain.iter().any(|link| link.is_target) {
         let (kind, name) = (&target.kind, &target.name);
         let (of, whole) = (&subject.kind, &subject.name);
-        notes.push(Note {
+        explanation.notes.push(Note {
             kind: NoteKind::Hint,
             text: text! { "{kind} '{name}' belongs to {of} '{whole}', but not to what blocks or ended it" },
         });

@@ -60,16 +60,9 @@ pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
     let mut found = found.into_iter();
     let (_, mut first) = found.next()?;
     for (name, other) in found.filter(|(_, other)| other.state == State::Blocked) {
-        if let Some(Link {
-            object,
-            reason,
-            message,
-            ..
-        }) = other.links.last()
-        {
-            let object = format!("{} '{}'", object.kind, object.name);
-            first = first
-                .note(text! { "its {name} is not ready, either: {object} [{reason}] {message}" });
+        if let Some(link) = other.links.last() {
+            let (reason, message) = (&link.reason, &link.message);
+            first = first.note(text! { "its {name} is not ready, either: {} '{}' [{reason}] {message}", link.object.kind, link.object.name });
         }
     }
     Some(first)
