@@ -14,7 +14,6 @@ const STARTING: i64 = 5;
 const REACHED: i64 = 30;
 /// The claim of the only Pod of a Redis.
 const CLAIM: &str = "data-redis-0";
-const UNCHANGING: &str = "'redis.storage' cannot be changed: for another class, take the data elsewhere, remove 'redis' from the Tenant, delete the claim, and ask for 'redis' again.";
 
 /// Explains why a Pod is not ready, or returns `None` if it may just be starting.
 pub(super) fn find(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
@@ -177,7 +176,8 @@ fn unplaced(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
         if is_new && tenant.world.warnings(&claim.meta.uid).is_empty() {
             return None;
         }
-        return Some(pending(tenant, claim).below([volume::waits(pod, &claim.meta.name)]));
+        let finding = Pending::new(*tenant, claim).explain(Origin::Tenant(tenant, None));
+        return Some(finding.below([volume::waits(pod, &claim.meta.name)]));
     }
     let since = said.since.as_ref().or(pod.meta.created.as_ref());
     if since.is_some() && tenant.age(since) < STARTING {
@@ -208,29 +208,6 @@ pub(super) fn too_small(tenant: Tenant<'_>) -> Option<Finding> {
         then object.describe("its size, its class and who uses it");
         then object.edit(format!("enlarge 'spec.resources.requests.storage' to {wanted}"));
     })
-}
-
-/// Explains a claim without a volume.
-fn pending(tenant: Tenant<'_>, claim: &ClaimView) -> Finding {
-    let pending = Pending::new(*tenant, claim);
-    let class = pending.class;
-    if class.is_empty() {
-        let advice = text! { "Have one StorageClass marked as the default; the claim gets it by itself. Or: {UNCHANGING}" };
-        let object = ObjectRef::cluster("StorageClass", "(default)");
-        let sentence = "the cluster has no default StorageClass, and 'redis.storage.storageClassName' names none";
-        return rows! { pending.missing(advice, object, sentence);
-            seen "spec.storageClassName" => "none", claim.meta.created.as_ref();
-            then commands::storage_classes(), pending.look();
-        };
-    }
-    let advice = text! { "Have StorageClass '{class}' created: it goes on by itself then. Otherwise: {UNCHANGING}" };
-    if let Some(finding) = pending.no_class("the Tenant's 'redis.storage.storageClassName'", advice)
-    {
-        return finding.then(pending.look());
-    }
-    let driver = pending.no_driver(&format!(". Otherwise: {UNCHANGING}"));
-    let driver = driver.filter(|_| !pending.is_refused());
-    driver.unwrap_or_else(|| pending.refused(", and read their log"))
 }
 
 /// Explains a Pod that is starting without a problem so far.
