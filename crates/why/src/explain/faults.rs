@@ -22,10 +22,7 @@ pub(super) fn find(origin: Origin<'_>) -> Option<Finding> {
         InvalidChild => is_child.then(|| invalid(origin)),
         ApiUnavailable => Some(unavailable(subject)),
         InternalError => Some(internal(subject)),
-        ChildNameTaken => Some(match origin {
-            Origin::Agent(run) => taken(run),
-            Origin::Tenant(tenant, _) => tenant::taken(tenant),
-        }),
+        ChildNameTaken => Some(taken(origin)),
         ContextTooLarge => too_large(origin),
         QuotaExceeded => is_child.then(|| not_created(origin)),
         AdmissionDenied => is_child.then(|| not_created(origin)),
@@ -179,42 +176,62 @@ fn invalid(origin: Origin<'_>) -> Finding {
     }
 }
 
-/// Returns kind and name of the object that has the name of a child, and the object if it was read.
-pub(super) fn holder<'a>(
-    subject: Subject<'a>,
-    otherwise: (&'a str, &'a str),
-) -> (&'a str, &'a str, Option<&'a OtherView>) {
-    let (kind, name) = messages::object_with_name(subject.message()).unwrap_or(otherwise);
+/// Explains a name that a child needs but that belongs to another object.
+fn taken(origin: Origin<'_>) -> Finding {
+    let subject = origin.subject();
+    let (noun, message, within) = (subject.noun, subject.message(), subject.namespace);
+    let unknown = match origin {
+        Origin::Agent(_) => ("Job", "?"),
+        Origin::Tenant(..) => ("Secret", "tenant-redis"),
+    };
+    let (kind, name) = messages::object_with_name(message).unwrap_or(unknown);
     let mut others = subject.world.others.iter();
     let other = others.find(|other| other.kind == kind && other.meta.name == name);
-    (kind, name, other)
-}
-
-/// Explains a name that the run needs but that belongs to another object.
-fn taken(run: Run<'_>) -> Finding {
-    let (kind, name, other) = holder(*run, ("Job", "?"));
-    let object = run.here(kind, name);
+    let object = subject.here(kind, name);
+    if other.is_none() && subject.exists(kind, name) == Some(false) {
+        return finding! { Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", subject.next_try();
+            Ok object, "GoneNow", "had a name that the {noun} needs, and no longer exists"; seen subject.said();
+            newer; then subject.look_again();
+        };
+    }
     let owner = other.and_then(|other| other.meta.owner.as_ref());
-    let whose = one_of! { (other, owner);
-        (_, Some(owner)) => "it belongs to {} '{}'", owner.kind, owner.name;
-        (Some(_), None) if messages::is_left_over(run.message()) => "an earlier {} of this name left it, and it has no owner that would take it along", run.kind;
-        (Some(_), None) => "it belongs to nobody (no controller owner): someone created it by hand or with a tool";
-        (None, None) if run.exists(kind, name) == Some(false) => "it no longer exists";
-        (None, None) => "whose it is could not be read";
+    let retained = other.and_then(|other| other.meta.retained_from.as_ref());
+    let whose = one_of! { (other, owner, retained, origin);
+        (_, Some(owner), _, _) => "it belongs to {} '{}'", owner.kind, owner.name;
+        (_, None, Some(tenant), Origin::Tenant(..)) => "Tenant '{tenant}' left it";
+        (Some(_), None, _, Origin::Tenant(..)) => "it names nobody whose it would be";
+        (Some(_), None, _, Origin::Agent(run)) if messages::is_left_over(message) => "an earlier {} of this name left it, and it has no owner that would take it along", run.kind;
+        (Some(_), None, _, Origin::Agent(_)) => "it belongs to nobody (no controller owner): someone created it by hand or with a tool";
+        (None, None, _, _) => "whose it is could not be read";
     };
-    let another = match &run.view.docs {
-        Some(_) => "name",
-        None => "'serviceName' or 'taskId'",
+    let created = other.and_then(|other| other.meta.created.as_ref());
+    let owned = one_of! { owner;
+        Some(owner) => "{} '{}' (uid {})", owner.kind, owner.name, owner.uid;
+        None => "none";
     };
-    let owned = owner.map_or_else(
-        || "none".to_owned(),
-        |owner| format!("{} '{}' (uid {})", owner.kind, owner.name, owner.uid),
-    );
-    finding! { Blocked "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {another}.";
-        Error object.clone(), Reason::ChildNameTaken, "has the name that the run needs, and is not the run's: {whose}";
-        seen run.said();
-        seen other.map(|other| Evidence::new("metadata.ownerReferences", owned, other.meta.created.as_ref()));
-        then object.describe("what it is, and whether it runs"), object.delete("only if nobody needs it");
+    let (place, the, or, look, proof) = match origin {
+        Origin::Agent(run) => (
+            String::new(),
+            "the",
+            match run.view.docs {
+                Some(_) => " Otherwise submit the run with another name.",
+                None => " Otherwise submit the run with another 'serviceName' or 'taskId'.",
+            },
+            "what it is, and whether it runs",
+            other.map(|_| Evidence::new("metadata.ownerReferences", owned, created)),
+        ),
+        Origin::Tenant(..) => (
+            format!(" in namespace '{within}'"),
+            "a",
+            "",
+            "what it is",
+            created.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at))),
+        ),
+    };
+    finding! { Blocked "Check whether {kind} '{name}'{place} is in use; delete it only if nobody needs it (it cannot be renamed). The {noun} goes on by itself within a minute.{or}";
+        Error object.clone(), Reason::ChildNameTaken, "has {the} name that the {noun} needs, and is not the {noun}'s: {whose}";
+        seen subject.said(); seen proof;
+        then object.describe(look), object.delete("only if nobody needs it");
     }
 }
 

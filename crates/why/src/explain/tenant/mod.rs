@@ -11,7 +11,6 @@ use api::status::condition::READY;
 use api::tenants::{TenantPhase, condition};
 
 use super::deletion::Deletion;
-use super::faults::holder;
 use super::run::is_label_of;
 use super::*;
 
@@ -184,30 +183,6 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     finding! { Deleting "{} If it stays so, read the operator's log.", late("Wait: this takes seconds.");
         Waiting tenant.place(), Reason::Deleting, (sentence); seen tenant.seen("deletion asked for", asked);
         then tenant.look_again(), log;
-    }
-}
-
-/// Explains a name that the Tenant needs but that belongs to another object.
-pub(super) fn taken(tenant: Tenant<'_>) -> Finding {
-    let (kind, name, other) = holder(*tenant, ("Secret", "tenant-redis"));
-    let object = tenant.here(kind, name);
-    if other.is_none() && tenant.exists(kind, name) == Some(false) {
-        return finding! { Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", tenant.next_try();
-            Ok object, "GoneNow", "had a name that the Tenant needs, and no longer exists"; seen tenant.said();
-            newer; then tenant.look_again();
-        };
-    }
-    let whose = match other.map(|other| (&other.meta.owner, &other.meta.retained_from)) {
-        Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
-        Some((None, Some(tenant))) => format!("Tenant '{tenant}' left it"),
-        Some((None, None)) => "it names nobody whose it would be".to_owned(),
-        None => "whose it is could not be read".to_owned(),
-    };
-    let made = other.and_then(|other| other.meta.created.as_ref());
-    finding! { Blocked "Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", tenant.namespace;
-        Error object.clone(), Reason::ChildNameTaken, "has a name that the Tenant needs, and is not the Tenant's: {whose}";
-        seen tenant.said(); seen made.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at)));
-        then object.describe("what it is"), object.delete("only if nobody needs it");
     }
 }
 
