@@ -60,3 +60,43 @@ pub fn replica_failure(deployment: &Deployment) -> Option<&DeploymentCondition> 
         .iter()
         .find(|known| known.type_ == "ReplicaFailure" && known.status == "True")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Without this, a server would be called ready before its Service leads to it.
+    #[test]
+    fn a_replica_that_is_not_available_is_not_ready() {
+        let deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": { "replicas": 2, "selector": {}, "template": {} },
+            "status": { "observedGeneration": 3, "replicas": 2, "updatedReplicas": 2,
+                "readyReplicas": 2, "availableReplicas": 1 },
+        }))
+        .unwrap();
+        let expected = Rollout {
+            observed: 3,
+            wanted: 2,
+            replicas: 2,
+            updated: 2,
+            ready: 1,
+        };
+        assert_eq!(Rollout::from(&deployment), expected);
+        assert_eq!(replica_failure(&deployment), None);
+    }
+
+    #[test]
+    fn a_set_is_updated_while_its_revision_is_the_current_one() {
+        let set: StatefulSet = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": { "serviceName": "redis", "selector": {}, "template": {} },
+            "status": { "replicas": 1, "currentRevision": "a", "updateRevision": "a" },
+        }))
+        .unwrap();
+        let found = Rollout::from(&set);
+        assert_eq!((found.observed, found.wanted, found.updated), (-1, 1, 1));
+    }
+}

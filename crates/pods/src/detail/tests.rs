@@ -54,3 +54,30 @@ fn the_schedulers_words_are_taken_apart() {
         }]
     );
 }
+
+#[test]
+fn a_failed_pull_has_one_cause() {
+    for (reason, message, expected) in [
+        ("ErrImageNeverPull", "", PullFailure::Never),
+        ("InvalidImageName", "not found", PullFailure::InvalidName),
+        (
+            "ErrImagePull",
+            "dial tcp: lookup registry.example: no such host",
+            PullFailure::Unreachable,
+        ),
+        (
+            "ErrImagePull",
+            "toomanyrequests: rate limit",
+            PullFailure::Limited,
+        ),
+        (
+            "ImagePullBackOff",
+            "pull access denied",
+            PullFailure::Refused,
+        ),
+        ("ErrImagePull", "manifest unknown", PullFailure::NotFound),
+        ("ErrImagePull", "", PullFailure::Other),
+    ] {
+        assert_eq!(PullFailure::of(reason, message), expected, "{message}");
+    }
+}
