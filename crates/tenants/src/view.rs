@@ -10,11 +10,11 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
         core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota},
-        discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use pods::{ContainerView, PodPhase};
+pub use pods::EndpointsView;
+use pods::{ContainerView, PodPhase, Rollout, replica_failure};
 use serde_json::Value;
 
 use crate::{
@@ -196,46 +196,37 @@ pub struct WorkloadView {
     pub failure: Option<String>,
 }
 
+impl WorkloadView {
+    fn of(meta: &ObjectMeta, rollout: Rollout, failure: Option<String>) -> Self {
+        let Rollout {
+            observed,
+            wanted,
+            replicas,
+            updated,
+            ready,
+        } = rollout;
+        Self {
+            generation: meta.generation.unwrap_or(0),
+            observed,
+            wanted,
+            replicas,
+            updated,
+            ready,
+            failure,
+        }
+    }
+}
+
 impl From<&Deployment> for WorkloadView {
     fn from(deployment: &Deployment) -> Self {
-        let status = deployment.status.clone().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let failure = conditions
-            .into_iter()
-            .find(|known| known.type_ == "ReplicaFailure" && known.status == "True");
-        let spec = deployment.spec.as_ref();
-        Self {
-            generation: deployment.metadata.generation.unwrap_or(0),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas.unwrap_or(0),
-            updated: status.updated_replicas.unwrap_or(0),
-            ready: status
-                .ready_replicas
-                .unwrap_or(0)
-                .min(status.available_replicas.unwrap_or(0)),
-            failure: failure.and_then(|known| known.message),
-        }
+        let failure = replica_failure(deployment).and_then(|known| known.message.clone());
+        Self::of(&deployment.metadata, Rollout::from(deployment), failure)
     }
 }
 
 impl From<&StatefulSet> for WorkloadView {
     fn from(set: &StatefulSet) -> Self {
-        let status = set.status.clone().unwrap_or_default();
-        let spec = set.spec.as_ref();
-        // Until the first rollout is complete, `updatedReplicas` is 0 although the revision has not
-        // changed.
-        let is_current = status.current_revision == status.update_revision;
-        let updated = status.updated_replicas.unwrap_or(0);
-        Self {
-            generation: set.metadata.generation.unwrap_or(0),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas,
-            updated: if is_current { status.replicas } else { updated },
-            ready: status.ready_replicas.unwrap_or(0),
-            failure: None,
-        }
+        Self::of(&set.metadata, Rollout::from(set), None)
     }
 }
 
@@ -317,28 +308,6 @@ impl From<&PersistentVolumeClaim> for ClaimView {
                 .and_then(|resources| resources.requests.as_ref())
                 .and_then(|requests| requests.get("storage"))
                 .map(|amount| amount.0.clone()),
-        }
-    }
-}
-
-/// Number of ready endpoints of a Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointsView {
-    /// The name of the Service.
-    pub service: String,
-    /// The number of ready endpoints.
-    pub ready: usize,
-}
-
-impl From<&EndpointSlice> for EndpointsView {
-    fn from(slice: &EndpointSlice) -> Self {
-        let is_ready = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            conditions.and_then(|known| known.ready) == Some(true)
-        };
-        Self {
-            service: label(&slice.metadata, "kubernetes.io/service-name").unwrap_or_default(),
-            ready: slice.endpoints.iter().filter(is_ready).count(),
         }
     }
 }

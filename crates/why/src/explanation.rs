@@ -173,6 +173,13 @@ pub struct Command {
     pub description: String,
 }
 
+impl Health {
+    /// Returns `Error` for a problem, otherwise `Waiting`.
+    pub(crate) fn error_if(is_wrong: bool) -> Self {
+        if is_wrong { Self::Error } else { Self::Waiting }
+    }
+}
+
 impl Link {
     pub(crate) fn new(
         object: ObjectRef,
@@ -189,36 +196,6 @@ impl Link {
             evidence: Vec::new(),
             is_target: false,
         }
-    }
-
-    /// Sets the time since when the object has this state.
-    #[must_use]
-    pub(crate) fn since(mut self, at: Option<&Time>) -> Self {
-        self.since = at.cloned();
-        self
-    }
-
-    #[must_use]
-    pub(crate) fn seen(
-        mut self,
-        source: impl Into<String>,
-        text: impl Into<String>,
-        at: Option<&Time>,
-    ) -> Self {
-        self.evidence.push(Evidence {
-            source: source.into(),
-            text: text.into(),
-            at: at.cloned(),
-        });
-        self
-    }
-
-    /// Adds evidence, if there is any.
-    #[must_use]
-    pub(crate) fn evidence(mut self, evidence: impl Into<Option<Evidence>>) -> Self {
-        let evidence: Option<Evidence> = evidence.into();
-        self.evidence.extend(evidence);
-        self
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`explain()`] is a pure function over a [`World`] that was read before. [`render()`] turns its
 //! [`Explanation`] into text. The feature `gather` adds functions that read from a cluster.
 
+#[macro_use]
 mod explain;
 pub mod explanation;
 #[cfg(feature = "gather")]

@@ -17,31 +17,16 @@ const NARROW: usize = 40;
 /// Maximum length of the text of one field, in characters.
 const LONG: usize = 2048;
 
-/// Colors of the terminal.
-#[derive(Clone, Copy)]
-enum Ink {
-    Plain,
-    Bold,
-    Dim,
-    Red,
-    Yellow,
-    Green,
-    Cyan,
-}
+/// A color of the terminal, as an escape code; empty for none.
+type Ink = &'static str;
 
-impl Ink {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Bold => "1",
-            Self::Dim => "2",
-            Self::Red => "1;31",
-            Self::Yellow => "33",
-            Self::Green => "32",
-            Self::Cyan => "36",
-        }
-    }
-}
+const PLAIN: Ink = "";
+const BOLD: Ink = "1";
+const DIM: Ink = "2";
+const RED: Ink = "1;31";
+const YELLOW: Ink = "33";
+const GREEN: Ink = "32";
+const CYAN: Ink = "36";
 
 /// Renders the explanation in lines of at most `width` characters, except for commands.
 #[must_use]
@@ -57,9 +42,9 @@ pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
     let last = explanation.chain.len().saturating_sub(1);
     for (depth, link) in explanation.chain.iter().enumerate() {
         let mark = if depth == last {
-            Mark::of(explanation, link)
+            mark(explanation, link)
         } else {
-            Mark::None
+            ""
         };
         page.link(explanation, link, depth, mark);
     }
@@ -68,53 +53,43 @@ pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
     }
     for note in &explanation.notes {
         let (sign, ink) = match note.kind {
-            NoteKind::Disagreement => ("! status and cluster disagree: ", Ink::Yellow),
-            NoteKind::Unreadable => ("? ", Ink::Yellow),
-            NoteKind::Hint => ("i note: ", Ink::Plain),
+            NoteKind::Disagreement => ("! status and cluster disagree: ", YELLOW),
+            NoteKind::Unreadable => ("? ", YELLOW),
+            NoteKind::Hint => ("i note: ", PLAIN),
         };
         page.wrapped(ink, "  ", "    ", &format!("{sign}{}", note.text));
     }
     page.gap();
     page.wrapped(
-        Ink::Bold,
+        BOLD,
         "",
         "       ",
         &format!("To do: {}", explanation.advice),
     );
     page.gap();
-    page.wrapped(Ink::Bold, "", "", "Next:");
+    page.wrapped(BOLD, "", "", "Next:");
     for command in &explanation.next_steps {
-        page.wrapped(Ink::Dim, "  # ", "  # ", &command.description);
-        page.line(Ink::Cyan, &format!("  {}", clean(&command.command)));
+        page.wrapped(DIM, "  # ", "  # ", &command.description);
+        page.line(CYAN, &format!("  {}", clean(&command.command)));
     }
     page.text
 }
 
-/// The mark of the deepest object.
-#[derive(Clone, Copy)]
-enum Mark {
-    None,
-    Cause,
-    Blocker,
-    Suspended,
-    Awaited,
-}
-
-impl Mark {
-    fn of(explanation: &Explanation, deepest: &Link) -> Self {
-        match (&explanation.blocker, explanation.state) {
-            (Some(_), State::Failed) => Self::Cause,
-            (Some(_), State::Suspended) if explanation.chain.len() == 1 => Self::Suspended,
-            (Some(_), State::Suspended) => Self::Awaited,
-            (Some(_), _) => Self::Blocker,
-            // The object is in progress and has no problem.
-            (None, State::Waiting | State::Deleting | State::NotProven)
-                if deepest.health == Health::Waiting && explanation.chain.len() > 1 =>
-            {
-                Self::Awaited
-            }
-            (None, _) => Self::None,
+/// Returns the mark of the deepest object.
+fn mark(explanation: &Explanation, deepest: &Link) -> &'static str {
+    let is_alone = explanation.chain.len() == 1;
+    match (&explanation.blocker, explanation.state) {
+        (Some(_), State::Failed) => " ◀\u{a0}cause",
+        (Some(_), State::Suspended) if is_alone => " ◀\u{a0}suspended\u{a0}here",
+        (Some(_), State::Suspended) => " ◀\u{a0}waited\u{a0}for",
+        (Some(_), _) => " ◀\u{a0}blocker",
+        // The object is in progress and has no problem.
+        (None, State::Waiting | State::Deleting | State::NotProven)
+            if deepest.health == Health::Waiting && !is_alone =>
+        {
+            " ◀\u{a0}waited\u{a0}for"
         }
+        (None, _) => "",
     }
 }
 
@@ -127,14 +102,11 @@ struct Page {
 
 impl Page {
     fn line(&mut self, ink: Ink, text: &str) {
-        let code = ink.code();
-        if self.color && !code.is_empty() {
-            self.text
-                .push_str(&format!("\u{1b}[{code}m{text}\u{1b}[0m"));
-        } else {
-            self.text.push_str(text);
-        }
-        self.text.push('\n');
+        let line = match self.color && !ink.is_empty() {
+            true => format!("\u{1b}[{ink}m{text}\u{1b}[0m\n"),
+            false => format!("{text}\n"),
+        };
+        self.text.push_str(&line);
     }
 
     fn gap(&mut self) {
@@ -150,62 +122,48 @@ impl Page {
 
     fn head(&mut self, explanation: &Explanation) {
         let (sign, word, ink) = match explanation.state {
-            State::Succeeded => ("✓", "SUCCEEDED", Ink::Green),
-            State::Failed => ("✗", "FAILED", Ink::Red),
-            State::Running => ("▶", "RUNNING", Ink::Green),
-            State::Waiting => ("○", "WAITING", Ink::Yellow),
-            State::Blocked => ("✗", "BLOCKED", Ink::Red),
-            State::Suspended => ("‖", "SUSPENDED", Ink::Yellow),
-            State::Deleting => ("⊘", "DELETING", Ink::Yellow),
-            State::Ready => ("✓", "READY", Ink::Green),
-            State::NotIsolated => ("✗", "READY, NOT ISOLATED", Ink::Red),
-            State::NotProven => ("○", "READY, NOT PROVEN", Ink::Yellow),
-            State::Unmanaged => ("?", "UNMANAGED", Ink::Plain),
+            State::Succeeded => ("✓", "SUCCEEDED", GREEN),
+            State::Failed => ("✗", "FAILED", RED),
+            State::Running => ("▶", "RUNNING", GREEN),
+            State::Waiting => ("○", "WAITING", YELLOW),
+            State::Blocked => ("✗", "BLOCKED", RED),
+            State::Suspended => ("‖", "SUSPENDED", YELLOW),
+            State::Deleting => ("⊘", "DELETING", YELLOW),
+            State::Ready => ("✓", "READY", GREEN),
+            State::NotIsolated => ("✗", "READY, NOT ISOLATED", RED),
+            State::NotProven => ("○", "READY, NOT PROVEN", YELLOW),
+            State::Unmanaged => ("?", "UNMANAGED", PLAIN),
         };
         let subject = &explanation.subject;
-        let place = subject
-            .namespace
-            .as_ref()
-            .map_or_else(String::new, |namespace| format!("{namespace}/"));
-        let word_of_time = match explanation.state {
-            State::Succeeded | State::Failed => "ended",
-            State::Running
-            | State::Waiting
-            | State::Blocked
-            | State::Suspended
-            | State::Deleting
-            | State::Ready
-            | State::NotIsolated
-            | State::NotProven
-            | State::Unmanaged => "since",
-        };
-        let since = explanation
-            .since
-            .as_ref()
-            .map_or_else(String::new, |since| {
-                format!(" · {word_of_time} {}", times::at(self.now, since.0))
-            });
+        let place = subject.namespace.as_ref();
+        let place = place.map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let is_over = matches!(explanation.state, State::Succeeded | State::Failed);
+        let verb = if is_over { "ended" } else { "since" };
+        let since = explanation.since.as_ref();
+        let since = since.map_or_else(String::new, |since| {
+            format!(" · {verb} {}", times::at(self.now, since.0))
+        });
         let text = format!(
             "{sign} {word} · {} {place}{} · {}{since}",
             subject.kind, subject.name, explanation.reason
         );
         self.wrapped(ink, "", "  ", &text);
-        self.wrapped(Ink::Bold, "  ", "  ", &explanation.summary);
+        self.wrapped(BOLD, "  ", "  ", &explanation.summary);
         if let Some(status) = &explanation.outdated {
             let age = status.at.as_ref().map_or_else(String::new, |at| {
                 let seconds = self.now.as_second().saturating_sub(at.0.as_second());
                 format!(" ({} old)", times::span(seconds))
             });
             let text = format!("status still says{age}: {}", status.message);
-            self.wrapped(Ink::Dim, "  ", "    ", &text);
+            self.wrapped(DIM, "  ", "    ", &text);
         }
     }
 
-    fn link(&mut self, explanation: &Explanation, link: &Link, depth: usize, mark: Mark) {
+    fn link(&mut self, explanation: &Explanation, link: &Link, depth: usize, mark: &str) {
         let (sign, ink) = match link.health {
-            Health::Ok => ("✓", Ink::Green),
-            Health::Waiting => ("○", Ink::Yellow),
-            Health::Error => ("✗", Ink::Red),
+            Health::Ok => ("✓", GREEN),
+            Health::Waiting => ("○", YELLOW),
+            Health::Error => ("✗", RED),
         };
         let indent = "   ".repeat(depth.saturating_sub(1));
         let (first, rest) = match depth {
@@ -219,31 +177,18 @@ impl Page {
             }
             Some(_) | None => String::new(),
         };
-        let blocker = match mark {
-            Mark::None => "",
-            Mark::Cause => " ◀\u{a0}cause",
-            Mark::Blocker => " ◀\u{a0}blocker",
-            Mark::Suspended => " ◀\u{a0}suspended\u{a0}here",
-            Mark::Awaited => " ◀\u{a0}waited\u{a0}for",
-        };
-        let asked = if link.is_target && depth > 0 {
-            " ◀\u{a0}asked\u{a0}about"
-        } else {
-            ""
+        let asked = match link.is_target && depth > 0 {
+            true => " ◀\u{a0}asked\u{a0}about",
+            false => "",
         };
         let text = format!(
-            "{sign} {} {place}{} [{}]: {}{blocker}{asked}",
+            "{sign} {} {place}{} [{}]: {}{mark}{asked}",
             link.object.kind, link.object.name, link.reason, link.message
         );
         self.wrapped(ink, &first, &rest, &text);
         for evidence in &link.evidence {
             let text = self.evidence(explanation, link, evidence);
-            self.wrapped(
-                Ink::Dim,
-                &format!("{rest}  "),
-                &format!("{rest}    "),
-                &text,
-            );
+            self.wrapped(DIM, &format!("{rest}  "), &format!("{rest}    "), &text);
         }
     }
 

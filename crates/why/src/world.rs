@@ -21,7 +21,7 @@ use api::{
     tenants::{TENANT, TenantStatus},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-pub use pods::{ContainerState, ContainerView};
+pub use pods::{ContainerState, ContainerView, EndpointsView, Rollout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,9 @@ pub const LIST: usize = 100;
 pub const TEXT: usize = 1024;
 
 /// An object by its kind and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
     /// Its kind, such as `Pod`.
@@ -159,305 +161,6 @@ impl World {
     }
 }
 
-/// The metadata that every object has.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Meta {
-    pub name: String,
-    /// Its namespace, empty for a cluster-scoped object.
-    pub namespace: String,
-    pub uid: String,
-    /// The generation of its spec.
-    pub generation: i64,
-    pub created: Option<Time>,
-    /// The time when its deletion was requested.
-    pub deleting: Option<Time>,
-    /// The end of the grace period of its deletion.
-    pub stop_by: Option<Time>,
-    /// The finalizers that block its deletion.
-    pub finalizers: Vec<String>,
-    /// Its controller, from the owner references.
-    pub owner: Option<Owner>,
-    /// The UID of the run or Tenant, from its label.
-    pub run_uid: Option<String>,
-    /// The name of the run or Tenant, from its label.
-    pub run_name: Option<String>,
-    /// The kind of the run or Tenant, from its label.
-    pub run_kind: Option<String>,
-    /// The component of a Tenant, from its label.
-    pub component: Option<String>,
-    /// The former Tenant that retained the object, from its annotation.
-    pub retained_from: Option<String>,
-}
-
-/// The controller of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Owner {
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-}
-
-/// A condition.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ConditionView {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub status: String,
-    pub reason: String,
-    pub message: String,
-    pub since: Option<Time>,
-}
-
-/// A run without the content of its files: a `TaskRun`, or a `DocsRun` if `docs` is set.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RunView {
-    pub meta: Meta,
-    /// The time of the last change by a manager other than the operator.
-    pub changed: Option<Time>,
-    /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
-    pub undecodable: Option<String>,
-    pub agent_name: String,
-    pub version: i64,
-    pub suspend: bool,
-    pub cancel: bool,
-    /// Its own maximum number of attempts.
-    pub max_attempts: Option<u32>,
-    /// Its own `timeout`, in seconds.
-    pub timeout_seconds: Option<u64>,
-    /// The sizes of its files in bytes, by name. Only the first [`LIST`] files are included.
-    pub files: BTreeMap<String, usize>,
-    /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
-    pub force_delete: bool,
-    /// Its status. For a `DocsRun`, the fields that both kinds have.
-    pub status: TaskRunStatus,
-    /// The fields that only a `DocsRun` has.
-    pub docs: Option<DocsView>,
-}
-
-/// The fields that only a `DocsRun` has, from its spec and its status.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DocsView {
-    pub repository: String,
-    /// The branch that the agent reads.
-    pub source_branch: String,
-    /// The directory in which the agent works.
-    pub working_directory: String,
-    /// The name of the Secret with the credentials.
-    pub secret: Option<String>,
-    pub output_branch: String,
-    /// The directory that is copied from the agent's work into the commit.
-    pub output_path: String,
-    /// The commit that the run works on.
-    pub base_commit: Option<String>,
-    /// The head of the output branch before the push.
-    pub branch_head: Option<String>,
-    pub commit: Option<String>,
-    /// The number of files that the commit changes.
-    pub changed_files: Option<u64>,
-}
-
-/// An `Agent` without its instructions and the values of its environment variables.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AgentView {
-    pub meta: Meta,
-    /// The time of the last change by a manager other than the operator.
-    pub changed: Option<Time>,
-    /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
-    pub undecodable: Option<String>,
-    pub image: String,
-    pub user: i64,
-    /// The objects that it references and needs: ServiceAccount, classes, Secrets, ConfigMaps.
-    pub needs: Vec<Need>,
-    pub limits: BTreeMap<String, String>,
-    pub max_attempts: u32,
-    /// The timeout of an attempt, in seconds.
-    pub timeout_seconds: u64,
-    /// The size of its instructions, in bytes.
-    pub instruction_bytes: usize,
-    pub required_results: Vec<String>,
-    pub status: AgentStatus,
-}
-
-/// An object of a kind without rules of its own, with the part of its status that all kinds have.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ObjectView {
-    pub kind: String,
-    pub meta: Meta,
-    /// The time of the last change by a manager other than the operator.
-    pub changed: Option<Time>,
-    /// The error if its status cannot be decoded. The status is then empty.
-    pub undecodable: Option<String>,
-    pub phase: Option<String>,
-    pub status: CommonStatus,
-}
-
-/// An object that an Agent or a Pod references.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Need {
-    pub kind: String,
-    pub name: String,
-    /// The referenced key of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// The field that references it, such as `imagePullSecrets`.
-    pub role: String,
-}
-
-/// A Job.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct JobView {
-    pub meta: Meta,
-    /// The context version of the run that it belongs to, from its label.
-    pub version: Option<String>,
-    pub suspended: bool,
-    pub conditions: Vec<ConditionView>,
-}
-
-/// A Pod.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodView {
-    pub meta: Meta,
-    pub phase: String,
-    /// The reason why the whole Pod failed, such as `Evicted`.
-    pub reason: String,
-    pub message: String,
-    pub node: Option<String>,
-    pub conditions: Vec<ConditionView>,
-    /// Its containers, the current one first. The current one is the agent's container. If
-    /// containers run one after the other, it is the first one that has not succeeded, otherwise
-    /// the last one.
-    pub containers: Vec<ContainerView>,
-    pub claims: Vec<String>,
-    /// The Secrets that it references as `imagePullSecrets`.
-    pub needs: Vec<Need>,
-    /// Labels that its node must have.
-    pub node_selector: BTreeMap<String, String>,
-}
-
-/// An Event.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EventView {
-    /// The UID of that object.
-    pub uid: String,
-    pub warning: bool,
-    pub reason: String,
-    pub message: String,
-    pub count: i32,
-    pub first: Option<Time>,
-    pub last: Option<Time>,
-}
-
-/// A `PersistentVolumeClaim`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimView {
-    pub meta: Meta,
-    pub phase: String,
-    pub class: Option<String>,
-    pub size: String,
-}
-
-/// A `ResourceQuota`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct QuotaView {
-    pub name: String,
-    pub hard: BTreeMap<String, String>,
-    pub used: BTreeMap<String, String>,
-}
-
-/// A `LimitRange`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LimitRangeView {
-    pub name: String,
-    /// Its limits as text, such as `Container memory: at most 1Gi`.
-    pub limits: Vec<String>,
-}
-
-/// A Node.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NodeView {
-    pub name: String,
-    /// Its condition `Ready`.
-    pub ready: Option<ConditionView>,
-    pub cordoned: bool,
-    /// Its taints, as `key=value:Effect`.
-    pub taints: Vec<String>,
-    /// Its labels with keys from a Pod's `nodeSelector`.
-    pub labels: BTreeMap<String, String>,
-    /// The total resources for Pods.
-    pub allocatable: BTreeMap<String, String>,
-}
-
-/// Whether a referenced object exists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Known {
-    pub object: ObjectRef,
-    pub exists: bool,
-    /// A StorageClass's provisioner.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provisioner: Option<String>,
-}
-
-/// An object for which only the metadata was read.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OtherView {
-    pub kind: String,
-    /// Its resource name for kubectl, if the kind is not sufficient:
-    /// `certificates.cert-manager.io`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub resource: String,
-    pub meta: Meta,
-}
-
-/// A namespace.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NamespaceView {
-    pub name: String,
-    /// The time when its deletion was requested.
-    pub deleting: Option<Time>,
-    /// The Pod Security level that it enforces.
-    pub pod_security: Option<String>,
-    /// Its conditions, which show the reason if a deletion is blocked.
-    pub conditions: Vec<ConditionView>,
-    /// The metadata, which shows its owner and its age.
-    pub meta: Meta,
-    /// The Tenant that may adopt it, from its annotation.
-    pub adopt: Option<String>,
-    /// The field manager that created it, from the managed fields.
-    pub made_by: Option<String>,
-}
-
-/// A Lease of the operator.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LeaseView {
-    pub name: String,
-    /// Its namespace, which is the operator's.
-    pub namespace: String,
-    /// The identity of the leader, or `None` if the Lease was released.
-    pub holder: Option<String>,
-    pub renewed: Option<Time>,
-    /// The duration of the Lease, in seconds.
-    pub duration_seconds: i64,
-}
-
 /// Something that could not be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -470,75 +173,324 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// A `Tenant` without the values of its environment variables and of its Redis configuration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct TenantView {
-    pub meta: Meta,
-    /// The time of the last change by a manager other than the operator.
-    pub changed: Option<Time>,
-    /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
-    pub undecodable: Option<String>,
-    /// The namespace that it requests.
-    pub namespace: String,
-    /// The server that it requests.
-    pub server: Option<ServerView>,
-    /// The Redis that it requests.
-    pub redis: Option<RedisView>,
-    /// Whether it is suspended, which stops server and Redis.
-    pub suspend: bool,
-    /// Whether NetworkPolicies are enabled.
-    pub has_policies: bool,
-    /// The deletion policy for its namespace: `Retain` or `Delete`.
-    pub deletion: String,
-    /// The time in seconds after which its deletion is reported as blocked.
-    pub deadline_seconds: u64,
-    /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
-    pub force_delete: bool,
-    pub status: TenantStatus,
+/// Declares views. A field that is missing in a recorded world has its default.
+macro_rules! views {
+    ($($(#[$doc:meta])* pub struct $name:ident { $($(#[$of:meta])* pub $field:ident: $type:ty,)+ })+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct $name {
+            $($(#[$of])* pub $field: $type,)+
+        }
+    )+};
 }
 
-/// The server that a Tenant requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ServerView {
-    pub replicas: i32,
-    pub port: u16,
-    /// The path of the readiness probe. Without it, the port must accept connections.
-    pub readiness: Option<String>,
-}
+views! {
+    /// The metadata that every object has.
+    pub struct Meta {
+        pub name: String,
+        /// Its namespace, empty for a cluster-scoped object.
+        pub namespace: String,
+        pub uid: String,
+        /// The generation of its spec.
+        pub generation: i64,
+        pub created: Option<Time>,
+        /// The time when its deletion was requested.
+        pub deleting: Option<Time>,
+        /// The end of the grace period of its deletion.
+        pub stop_by: Option<Time>,
+        /// The finalizers that block its deletion.
+        pub finalizers: Vec<String>,
+        /// Its controller, from the owner references.
+        pub owner: Option<Owner>,
+        /// The UID of the run or Tenant, from its label.
+        pub run_uid: Option<String>,
+        /// The name of the run or Tenant, from its label.
+        pub run_name: Option<String>,
+        /// The kind of the run or Tenant, from its label.
+        pub run_kind: Option<String>,
+        /// The component of a Tenant, from its label.
+        pub component: Option<String>,
+        /// The former Tenant that retained the object, from its annotation.
+        pub retained_from: Option<String>,
+    }
 
-/// The Redis that a Tenant requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RedisView {
-    pub size: String,
-}
+    /// The controller of an object.
+    pub struct Owner {
+        pub kind: String,
+        pub name: String,
+        pub uid: String,
+    }
 
-/// A Deployment or a StatefulSet.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WorkloadView {
-    /// `Deployment` or `StatefulSet`.
-    pub kind: String,
-    pub meta: Meta,
-    /// The generation that its controller has observed, or -1 before the first observation.
-    pub observed: i64,
-    pub wanted: i32,
-    pub replicas: i32,
-    /// The number of Pods with the latest template.
-    pub updated: i32,
-    pub ready: i32,
-    /// The condition that reports why its controller cannot create a Pod.
-    pub failure: Option<ConditionView>,
-}
+    /// A condition.
+    pub struct ConditionView {
+        #[serde(rename = "type")]
+        pub kind: String,
+        pub status: String,
+        pub reason: String,
+        pub message: String,
+        pub since: Option<Time>,
+    }
 
-/// The endpoints of a Service.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EndpointsView {
-    pub service: String,
-    pub ready: usize,
-    /// The number of endpoints that are not ready.
-    pub not_ready: usize,
+    /// A run without the content of its files: a `TaskRun`, or a `DocsRun` if `docs` is set.
+    pub struct RunView {
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
+        pub undecodable: Option<String>,
+        pub agent_name: String,
+        pub version: i64,
+        pub suspend: bool,
+        pub cancel: bool,
+        /// Its own maximum number of attempts.
+        pub max_attempts: Option<u32>,
+        /// Its own `timeout`, in seconds.
+        pub timeout_seconds: Option<u64>,
+        /// The sizes of its files in bytes, by name. Only the first [`LIST`] files are included.
+        pub files: BTreeMap<String, usize>,
+        /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
+        pub force_delete: bool,
+        /// Its status. For a `DocsRun`, the fields that both kinds have.
+        pub status: TaskRunStatus,
+        /// The fields that only a `DocsRun` has.
+        pub docs: Option<DocsView>,
+    }
+
+    /// The fields that only a `DocsRun` has, from its spec and its status.
+    pub struct DocsView {
+        pub repository: String,
+        /// The branch that the agent reads.
+        pub source_branch: String,
+        /// The directory in which the agent works.
+        pub working_directory: String,
+        /// The name of the Secret with the credentials.
+        pub secret: Option<String>,
+        pub output_branch: String,
+        /// The directory that is copied from the agent's work into the commit.
+        pub output_path: String,
+        /// The commit that the run works on.
+        pub base_commit: Option<String>,
+        /// The head of the output branch before the push.
+        pub branch_head: Option<String>,
+        pub commit: Option<String>,
+        /// The number of files that the commit changes.
+        pub changed_files: Option<u64>,
+    }
+
+    /// An `Agent` without its instructions and the values of its environment variables.
+    pub struct AgentView {
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
+        pub undecodable: Option<String>,
+        pub image: String,
+        pub user: i64,
+        /// The objects that it references and needs: ServiceAccount, classes, Secrets, ConfigMaps.
+        pub needs: Vec<Need>,
+        pub limits: BTreeMap<String, String>,
+        pub max_attempts: u32,
+        /// The timeout of an attempt, in seconds.
+        pub timeout_seconds: u64,
+        /// The size of its instructions, in bytes.
+        pub instruction_bytes: usize,
+        pub required_results: Vec<String>,
+        pub status: AgentStatus,
+    }
+
+    /// An object of a kind without rules of its own, with the part of its status that all kinds have.
+    pub struct ObjectView {
+        pub kind: String,
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its status cannot be decoded. The status is then empty.
+        pub undecodable: Option<String>,
+        pub phase: Option<String>,
+        pub status: CommonStatus,
+    }
+
+    /// An object that an Agent or a Pod references.
+    pub struct Need {
+        pub kind: String,
+        pub name: String,
+        /// The referenced key of the object.
+        pub key: Option<String>,
+        /// The field that references it, such as `imagePullSecrets`.
+        pub role: String,
+    }
+
+    /// A Job.
+    pub struct JobView {
+        pub meta: Meta,
+        /// The context version of the run that it belongs to, from its label.
+        pub version: Option<String>,
+        pub suspended: bool,
+        pub conditions: Vec<ConditionView>,
+    }
+
+    /// A Pod.
+    pub struct PodView {
+        pub meta: Meta,
+        pub phase: String,
+        /// The reason why the whole Pod failed, such as `Evicted`.
+        pub reason: String,
+        pub message: String,
+        pub node: Option<String>,
+        pub conditions: Vec<ConditionView>,
+        /// Its containers, the current one first. The current one is the agent's container. If
+        /// containers run one after the other, it is the first one that has not succeeded, otherwise
+        /// the last one.
+        pub containers: Vec<ContainerView>,
+        pub claims: Vec<String>,
+        /// The Secrets that it references as `imagePullSecrets`.
+        pub needs: Vec<Need>,
+        /// Labels that its node must have.
+        pub node_selector: BTreeMap<String, String>,
+    }
+
+    /// An Event.
+    pub struct EventView {
+        /// The UID of that object.
+        pub uid: String,
+        pub warning: bool,
+        pub reason: String,
+        pub message: String,
+        pub count: i32,
+        pub first: Option<Time>,
+        pub last: Option<Time>,
+    }
+
+    /// A `PersistentVolumeClaim`.
+    pub struct ClaimView {
+        pub meta: Meta,
+        pub phase: String,
+        pub class: Option<String>,
+        pub size: String,
+    }
+
+    /// A `ResourceQuota`.
+    pub struct QuotaView {
+        pub name: String,
+        pub hard: BTreeMap<String, String>,
+        pub used: BTreeMap<String, String>,
+    }
+
+    /// A `LimitRange`.
+    pub struct LimitRangeView {
+        pub name: String,
+        /// Its limits as text, such as `Container memory: at most 1Gi`.
+        pub limits: Vec<String>,
+    }
+
+    /// A Node.
+    pub struct NodeView {
+        pub name: String,
+        /// Its condition `Ready`.
+        pub ready: Option<ConditionView>,
+        pub cordoned: bool,
+        /// Its taints, as `key=value:Effect`.
+        pub taints: Vec<String>,
+        /// Its labels with keys from a Pod's `nodeSelector`.
+        pub labels: BTreeMap<String, String>,
+        /// The total resources for Pods.
+        pub allocatable: BTreeMap<String, String>,
+    }
+
+    /// Whether a referenced object exists.
+    pub struct Known {
+        pub object: ObjectRef,
+        pub exists: bool,
+        /// A StorageClass's provisioner.
+        pub provisioner: Option<String>,
+    }
+
+    /// An object for which only the metadata was read.
+    pub struct OtherView {
+        pub kind: String,
+        /// Its resource name for kubectl, if the kind is not sufficient:
+        /// `certificates.cert-manager.io`.
+        pub resource: String,
+        pub meta: Meta,
+    }
+
+    /// A namespace.
+    pub struct NamespaceView {
+        pub name: String,
+        /// The time when its deletion was requested.
+        pub deleting: Option<Time>,
+        /// The Pod Security level that it enforces.
+        pub pod_security: Option<String>,
+        /// Its conditions, which show the reason if a deletion is blocked.
+        pub conditions: Vec<ConditionView>,
+        /// The metadata, which shows its owner and its age.
+        pub meta: Meta,
+        /// The Tenant that may adopt it, from its annotation.
+        pub adopt: Option<String>,
+        /// The field manager that created it, from the managed fields.
+        pub made_by: Option<String>,
+    }
+
+    /// A Lease of the operator.
+    pub struct LeaseView {
+        pub name: String,
+        /// Its namespace, which is the operator's.
+        pub namespace: String,
+        /// The identity of the leader, or `None` if the Lease was released.
+        pub holder: Option<String>,
+        pub renewed: Option<Time>,
+        /// The duration of the Lease, in seconds.
+        pub duration_seconds: i64,
+    }
+
+    /// A `Tenant` without the values of its environment variables and of its Redis configuration.
+    pub struct TenantView {
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
+        pub undecodable: Option<String>,
+        /// The namespace that it requests.
+        pub namespace: String,
+        /// The server that it requests.
+        pub server: Option<ServerView>,
+        /// The Redis that it requests.
+        pub redis: Option<RedisView>,
+        /// Whether it is suspended, which stops server and Redis.
+        pub suspend: bool,
+        /// Whether NetworkPolicies are enabled.
+        pub has_policies: bool,
+        /// The deletion policy for its namespace: `Retain` or `Delete`.
+        pub deletion: String,
+        /// The time in seconds after which its deletion is reported as blocked.
+        pub deadline_seconds: u64,
+        /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
+        pub force_delete: bool,
+        pub status: TenantStatus,
+    }
+
+    /// The server that a Tenant requests.
+    pub struct ServerView {
+        pub replicas: i32,
+        pub port: u16,
+        /// The path of the readiness probe. Without it, the port must accept connections.
+        pub readiness: Option<String>,
+    }
+
+    /// The Redis that a Tenant requests.
+    pub struct RedisView {
+        pub size: String,
+    }
+
+    /// A Deployment or a StatefulSet.
+    pub struct WorkloadView {
+        /// `Deployment` or `StatefulSet`.
+        pub kind: String,
+        pub meta: Meta,
+        #[serde(flatten)]
+        pub rollout: Rollout,
+        /// The condition that reports why its controller cannot create a Pod.
+        pub failure: Option<ConditionView>,
+    }
 }

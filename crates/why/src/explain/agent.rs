@@ -2,50 +2,13 @@
 
 use super::*;
 
-/// An Agent and its world.
-#[derive(Clone, Copy)]
-pub(super) struct Agent<'a> {
-    subject: Subject<'a>,
-    view: &'a AgentView,
-}
-
-impl<'a> Deref for Agent<'a> {
-    type Target = Subject<'a>;
-
-    fn deref(&self) -> &Subject<'a> {
-        &self.subject
-    }
-}
-
 impl<'a> Explain<'a> for Agent<'a> {
     fn find(self) -> Finding {
         secrets(self, stand(self))
     }
-
-    fn summary(self, _state: State) -> Summary {
-        let since = self.main().map(|ready| ready.last_transition_time.clone());
-        (*self).summary(since)
-    }
 }
 
 impl<'a> Agent<'a> {
-    pub(super) fn new(world: &'a World, view: &'a AgentView) -> Self {
-        let AgentView { meta, status, .. } = view;
-        let subject = Subject {
-            world,
-            kind: "Agent",
-            noun: "Agent",
-            meta,
-            namespace: &meta.namespace,
-            phase: status.phase.map_or("none", Phase::name),
-            progress: &status.progress,
-            stated: status.progress.last_updated.as_ref(),
-            changed: view.changed.as_ref(),
-            undecodable: view.undecodable.as_ref(),
-        };
-        Self { subject, view }
-    }
-
     /// Returns the objects that the Agent needs and that do not exist: Secrets and ConfigMaps, or
     /// all others.
     fn missing(self, secrets: bool) -> Vec<&'a Need> {
@@ -106,11 +69,9 @@ fn stand(agent: Agent<'_>) -> Finding {
     // The missing objects do not depend on each other, so the chain ends with one link for all of
     // them.
     let mut deepest = absent(agent, first).since(since);
-    for Need {
-        kind, name, role, ..
-    } in rest
-    {
-        let more = format!("; {kind} '{name}' ('{role}') does not exist either");
+    for need in rest {
+        let more =
+            text! { "; {} '{}' ('{}') does not exist either", need.kind, need.name, need.role };
         deepest.message.push_str(&more);
     }
     let mut finding = finding! {
@@ -159,11 +120,8 @@ fn secrets(agent: Agent<'_>, mut finding: Finding) -> Finding {
         }
         return finding.newer();
     }
-    for Need {
-        kind, name, role, ..
-    } in gone
-    {
-        finding = finding.note(format!("{kind} '{name}' (the Agent's '{role}') does not exist: runs of this Agent will wait for it"));
+    for need in gone {
+        finding = finding.note(text! { "{} '{}' (the Agent's '{}') does not exist: runs of this Agent will wait for it", need.kind, need.name, need.role });
     }
     finding
 }

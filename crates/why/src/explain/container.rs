@@ -1,8 +1,8 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use pods::is_permission;
+use pods::{PullFailure, is_permission, missing_object};
 
-use super::root_cause::create_secret;
+use super::root_cause::{create_secret, setting};
 use super::*;
 
 /// The effect of an edit of the Agent on a run that already has its Job.
@@ -16,38 +16,13 @@ const OWN_FILES: i64 = 60;
 
 /// Returns the cause in the kubelet's report about a waiting container, or `None` if the report is
 /// normal for a start.
-pub(super) fn start_failure(world: &World, pod: &PodView, said: &Reported) -> Option<StartFailure> {
+fn start_failure(world: &World, pod: &PodView, said: &Reported) -> Option<StartFailure> {
     let failed = world.warning(&pod.meta.uid, &["Failed"]);
     let tries = failed.map_or(0, |event| event.count);
     StartFailure::of(&said.reason, &said.message, tries)
 }
 
-/// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
-/// start.
-pub(super) fn waiting(run: Run<'_>, pod: &PodView, said: &Reported) -> Option<Finding> {
-    let container = pod.current()?;
-    let words = Words::of(run.world, pod, container);
-    let image = &container.image;
-    Some(match start_failure(run.world, pod, said)? {
-        StartFailure::Image => of_image(run, pod, image, &said.reason, &words),
-        StartFailure::Root | StartFailure::NotExecutable => root(run, pod, image, &words),
-        StartFailure::Missing => secret(run, pod.object(), &words),
-        StartFailure::NotStartable => not_startable(run, pod, &words),
-    })
-}
-
-/// A message with its source and time.
-pub(super) struct Words<'a> {
-    pub(super) source: String,
-    pub(super) message: &'a str,
-    pub(super) at: Option<&'a Time>,
-    /// The time since when the problem exists.
-    pub(super) since: Option<&'a Time>,
-    /// Whether the run has finished.
-    pub(super) is_over: bool,
-}
-
-impl<'a> Words<'a> {
+impl<'a> Report<'a> {
     /// Returns the kubelet's report about a container. It has no time of its own, so the time is
     /// that of the newest warning about the Pod, otherwise the Pod's creation time.
     pub(super) fn of(world: &'a World, pod: &'a PodView, container: &'a ContainerView) -> Self {
@@ -67,154 +42,215 @@ impl<'a> Words<'a> {
             message,
             at: warning.and_then(|event| event.last.as_ref()).or(created),
             since: created,
-            is_over: false,
         }
-    }
-
-    /// Adds the message to a link.
-    pub(super) fn seen(&self, link: Link) -> Link {
-        link.seen(&self.source, self.message, self.at)
-    }
-
-    /// Returns the link of an object with a problem.
-    pub(super) fn link(&self, object: ObjectRef, reason: Reason, text: String) -> Link {
-        self.seen(link! { Error object, reason, (text); })
-            .since(self.since)
     }
 }
 
-/// The reason why an image cannot be pulled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pull {
-    Never,
-    InvalidName,
-    Unreachable,
-    Limited,
-    Refused,
-    NotFound,
-    Other,
+/// A container that waits, and the kubelet's report about it.
+struct Waiting<'a> {
+    origin: Origin<'a>,
+    pod: &'a PodView,
+    container: &'a ContainerView,
+    said: Report<'a>,
 }
 
-/// The words of registries, in the order in which they are searched.
-const REGISTRY: &[(Pull, &[&str])] = &[
-    (
-        Pull::Unreachable,
-        &[
-            "no such host",
-            "i/o timeout",
-            "connection refused",
-            "x509",
-            "no route to host",
-            "deadline exceeded",
-            "tls",
-        ],
-    ),
-    (Pull::Limited, &["toomanyrequests", "rate limit"]),
-    (
-        Pull::Refused,
-        &[
-            "unauthorized",
-            "denied",
-            "forbidden",
-            "authentication",
-            "401",
-            "403",
-        ],
-    ),
-    (
-        Pull::NotFound,
-        &["not found", "manifest unknown", "notfound"],
-    ),
-];
+/// Explains the reason of a waiting container, or returns `None` if the reason is normal for a
+/// start.
+pub(super) fn waiting(
+    origin: Origin<'_>,
+    pod: &PodView,
+    container: &ContainerView,
+    reported: &Reported,
+) -> Option<Finding> {
+    let world = origin.subject().world;
+    let case = Waiting {
+        origin,
+        pod,
+        container,
+        said: Report::of(world, pod, container),
+    };
+    Some(match start_failure(world, pod, reported)? {
+        StartFailure::Image => case.image(&reported.reason),
+        StartFailure::Root | StartFailure::NotExecutable => case.root(),
+        StartFailure::Missing => missing(origin, pod.object(), &case.said, false),
+        StartFailure::NotStartable => case.not_startable(),
+    })
+}
 
-/// Advice for an unreachable registry, for an image of any component.
-pub(super) const UNREACHABLE: &str = "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
+/// Returns the sentence about a Pod with an image that cannot be pulled.
+fn not_pulled(failure: PullFailure, pod: &PodView, image: &str) -> String {
+    let why = match failure {
+        PullFailure::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
+        PullFailure::InvalidName => "this is not a valid name of an image",
+        PullFailure::Unreachable => "the registry cannot be reached",
+        PullFailure::Limited => "the registry limits how often it is asked",
+        PullFailure::Refused => {
+            "the registry refuses: it does not exist, or credentials are missing or wrong"
+        }
+        PullFailure::NotFound => "the registry has no such image or tag",
+        PullFailure::Other => "its words are below",
+    };
+    format!("image '{image}' cannot be pulled{}: {why}", pod.on_node())
+}
 
-impl Pull {
-    /// Classifies the kubelet's reason first, then the registry's message.
-    pub(super) fn of(reason: &str, message: &str) -> Self {
-        let lower = message.to_lowercase();
-        let has = |(_, words): &&(Self, &[&str])| words.iter().any(|word| lower.contains(word));
-        match reason {
-            "ErrImageNeverPull" => Self::Never,
-            "InvalidImageName" => Self::InvalidName,
-            _ => REGISTRY
-                .iter()
-                .find(has)
-                .map_or(Self::Other, |(pull, _)| *pull),
+impl Waiting<'_> {
+    /// Returns the field of the Tenant's spec that requests the container.
+    fn field(&self) -> &str {
+        match self.origin {
+            Origin::Agent(_) => "",
+            Origin::Tenant(_, part) => part.unwrap_or("server"),
         }
     }
 
-    /// Returns the sentence about a Pod with this image.
-    pub(super) fn sentence(self, pod: &PodView, image: &str) -> String {
-        let why = match self {
-            Self::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
-            Self::InvalidName => "this is not a valid name of an image",
-            Self::Unreachable => "the registry cannot be reached",
-            Self::Limited => "the registry limits how often it is asked",
-            Self::Refused => {
-                "the registry refuses: it does not exist, or credentials are missing or wrong"
+    fn events(&self) -> Command {
+        self.pod.object().describe("the kubelet's Events")
+    }
+
+    fn image(&self, reason: &str) -> Finding {
+        let &Self { origin, pod, .. } = self;
+        let (subject, part) = (origin.subject(), self.field());
+        let pull = PullFailure::of(reason, self.said.message);
+        let sentence = not_pulled(pull, pod, &self.container.image);
+        if let Some(finding) = self.of_operator(Reason::ImagePullFailed, &sentence) {
+            return finding;
+        }
+        let field = one_of! { origin;
+            Origin::Agent(_) => "the Agent's 'image'";
+            Origin::Tenant(tenant, _) => "'{part}.image' of Tenant '{}'", tenant.name();
+        };
+        let advice = one_of! { (pull, origin);
+            (PullFailure::Never, Origin::Agent(_)) => "Put the image on the node, or change the Agent's 'imagePullPolicy'.";
+            (PullFailure::Never, Origin::Tenant(..)) => "Put the image on the node.";
+            (PullFailure::InvalidName, _) => "Correct {field}.";
+            (PullFailure::Unreachable, _) => "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
+            (PullFailure::Limited, Origin::Agent(_)) => "Wait, or give the Agent 'imagePullSecrets' with an account of its own.";
+            (PullFailure::Limited, Origin::Tenant(..)) => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.";
+            (PullFailure::NotFound, _) => "Correct {field}, or push the image.";
+            (PullFailure::Refused | PullFailure::Other, Origin::Agent(_)) => "Check {field} and 'imagePullSecrets'.";
+            (PullFailure::Refused | PullFailure::Other, Origin::Tenant(..)) => "Check {field}, and whether the nodes may pull it: a Tenant has no credentials of its own for a registry.";
+        };
+        let mut finding = finding! { Blocked "{advice} {}", origin.after("Pod", false);
+            link self.said.link(pod.object(), Reason::ImagePullFailed, sentence);
+        };
+        let Origin::Agent(_) = origin else {
+            return rows! { finding;
+                then self.events(), origin.edit(format!("correct '{part}.image'")), subject.look_again();
+            };
+        };
+        let secrets = pod.needs.iter();
+        let secrets = secrets.filter(|need| need.role == "imagePullSecrets");
+        for need in secrets.filter(|need| subject.exists("Secret", &need.name) == Some(false)) {
+            let (name, within) = (&need.name, subject.namespace);
+            finding.advice = text! { "Create Secret '{name}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}" };
+            finding = rows! { finding;
+                Error subject.here("Secret", name), Reason::SecretNotFound, "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials";
+                since self.said.since; seen subject.not_found();
+                shell "kubectl create secret docker-registry {name} -n {within} --from-file=.dockerconfigjson=<FILE>" => "create Secret '{name}' from a docker config file";
+            };
+        }
+        rows! { finding;
+            then origin.edit("correct 'image' or 'imagePullSecrets'"), origin.retry_after_edit(), self.events();
+        }
+    }
+
+    /// Explains a container of the operator itself. Its image comes from the operator's configuration,
+    /// not from the Agent or the Tenant.
+    fn of_operator(&self, reason: Reason, sentence: &str) -> Option<Finding> {
+        let &Self { origin, pod, .. } = self;
+        let (setting_name, of, more) = match origin {
+            Origin::Agent(run) => {
+                docs::step_of(run, pod)?;
+                (
+                    "tasks.docs.toolboxImage",
+                    format!(" for {}", docs::container_words(run, pod)),
+                    " If the image comes, the kubelet goes on by itself; a run that is started after a correction has the new one.",
+                )
             }
-            Self::NotFound => "the registry has no such image or tag",
-            Self::Other => "its words are below",
+            Origin::Tenant(_, part) => {
+                part.filter(|part| *part == "probe")?;
+                ("tenants.probeImage", String::new(), "")
+            }
         };
-        format!("image '{image}' cannot be pulled{}: {why}", pod.on_node())
+        let (below, field) = setting_name.rsplit_once('.')?;
+        let purpose = format!("the operator's configuration: '{field}' below '{below}'");
+        let (image, whose) = (&self.container.image, origin.whose());
+        Some(finding! {
+            Blocked "Ask whoever runs the operator to correct '{setting_name}', or to make that image available to the nodes.{more}";
+            link self.said.seen(link! { Waiting pod.object(), reason, (sentence); });
+            Error setting(setting_name), reason, "its image '{image}' cannot be used{of}: it is the operator's, not {whose}'s";
+            since self.said.since; seen "the container's image" => (image), pod.meta.created.as_ref();
+            then operator::config(origin.subject().world, &purpose), self.events();
+        })
     }
-}
 
-fn of_image(run: Run<'_>, pod: &PodView, image: &str, said: &str, words: &Words<'_>) -> Finding {
-    let (world, within) = (run.world, run.namespace);
-    let pull = Pull::of(said, words.message);
-    let sentence = pull.sentence(pod, image);
-    if docs::step_of(run, pod).is_some() {
-        return docs::toolbox(run, pod, Reason::ImagePullFailed, &sentence, words);
-    }
-    let advice = match pull {
-        Pull::Never => "Put the image on the node, or change the Agent's 'imagePullPolicy'.",
-        Pull::InvalidName => "Correct the Agent's 'image'.",
-        Pull::Unreachable => UNREACHABLE,
-        Pull::Limited => "Wait, or give the Agent 'imagePullSecrets' with an account of its own.",
-        Pull::NotFound => "Correct the Agent's 'image', or push the image.",
-        Pull::Refused | Pull::Other => "Check the Agent's 'image' and 'imagePullSecrets'.",
-    };
-    let mut finding = finding! { Blocked "{advice} {AFTER_EDIT}";
-        link words.link(pod.object(), Reason::ImagePullFailed, sentence);
-    };
-    let secrets = pod
-        .needs
-        .iter()
-        .filter(|need| need.role == "imagePullSecrets");
-    for need in secrets.filter(|need| run.exists("Secret", &need.name) == Some(false)) {
-        let name = &need.name;
-        finding.advice = text! { "Create Secret '{name}' (type kubernetes.io/dockerconfigjson); the kubelet tries again by itself, every 5 minutes or more often. {AFTER_EDIT}" };
-        finding = rows! { finding;
-            Error run.here("Secret", name), Reason::SecretNotFound, "does not exist, and 'imagePullSecrets' names it: the pull goes without credentials";
-            since words.since; seen world.not_found();
-            shell "kubectl create secret docker-registry {name} -n {within} --from-file=.dockerconfigjson=<FILE>" => "create Secret '{name}' from a docker config file";
+    fn root(&self) -> Finding {
+        let (origin, part, image) = (self.origin, self.field(), &self.container.image);
+        let sentence = format!("image '{image}' cannot run as it must");
+        if let Some(finding) = self.of_operator(Reason::ImageNeedsRoot, &sentence) {
+            return finding;
+        }
+        let agent = origin.subject().world.agent.as_ref();
+        let user = one_of! { (origin, agent);
+            (Origin::Tenant(..), _) => " 65532";
+            (Origin::Agent(_), Some(agent)) => " {}", agent.user;
+            (Origin::Agent(_), None) => "";
         };
+        let sentence = format!("{sentence}: {}", why_root(self.said.message, &user));
+        let again = origin.after("Pod", true);
+        let link = self
+            .said
+            .link(self.pod.object(), Reason::ImageNeedsRoot, sentence);
+        match origin {
+            Origin::Agent(_) => finding! {
+                Blocked "Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {again}";
+                link link;
+                then origin.edit("set 'runAsUser' or another 'image'"), origin.again();
+            },
+            Origin::Tenant(..) => finding! {
+                Blocked "Nothing of a Tenant runs as root: its containers have the user 65532. Build an image whose program that user may execute, and name it in '{part}.image'. {again}";
+                link link;
+                then self.events(), origin.edit(format!("name another '{part}.image'"));
+            },
+        }
     }
-    finding
-        .then(run.edit_agent("correct 'image' or 'imagePullSecrets'"))
-        .then(run.retry_after_edit())
-        .then(pod.object().describe("the kubelet's Events"))
-}
 
-fn root(run: Run<'_>, pod: &PodView, image: &str, words: &Words<'_>) -> Finding {
-    let sentence = format!("image '{image}' cannot run as it must");
-    if docs::step_of(run, pod).is_some() {
-        return docs::toolbox(run, pod, Reason::ImageNeedsRoot, &sentence, words);
-    }
-    let agent = run.world.agent.as_ref();
-    let user = agent.map_or_else(String::new, |agent| format!(" {}", agent.user));
-    let sentence = format!("{sentence}: {}", why_root(words.message, &user));
-    finding! { Blocked "Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {THEN_AGAIN}";
-        link words.link(pod.object(), Reason::ImageNeedsRoot, sentence);
-        then run.edit_agent("set 'runAsUser' or another 'image'"), run.retry();
+    fn not_startable(&self) -> Finding {
+        let &Self { origin, pod, .. } = self;
+        let (part, reason) = (self.field(), Reason::ContainerNotStartable);
+        let name = match origin {
+            Origin::Agent(run) => docs::container_words(run, pod),
+            Origin::Tenant(..) => "the container".to_owned(),
+        };
+        let (on, last) = (pod.on_node(), last_words(self.said.message));
+        let sentence = format!("{name} cannot be started{on}{last}");
+        if let Some(finding) = self.of_operator(reason, &sentence) {
+            return finding;
+        }
+        let check = match (origin, part) {
+            (Origin::Agent(_), _) => {
+                "the Agent's 'command', and whether its image has that program"
+            }
+            (Origin::Tenant(..), "redis") => "whether 'redis.image' has 'redis-server'",
+            (Origin::Tenant(..), _) => {
+                "whether 'server.image' is an image that starts a program by itself"
+            }
+        };
+        let finding = finding! { Blocked "Check {check}. {}", origin.after("Pod", true);
+            link self.said.link(pod.object(), reason, sentence);
+        };
+        match origin {
+            Origin::Agent(run) => rows! { finding;
+                then origin.edit("correct 'command' or 'image'"), run.retry(), self.events();
+            },
+            Origin::Tenant(..) => rows! { finding;
+                then self.events(), origin.edit(format!("correct '{part}.image'"));
+            },
+        }
     }
 }
 
 /// Formats why an image cannot run as this user. The message may be `… image has non-numeric user (app), …`.
-pub(super) fn why_root(message: &str, user: &str) -> String {
+fn why_root(message: &str, user: &str) -> String {
     let named = message.split_once("non-numeric user (");
     one_of! { named.and_then(|(_, rest)| rest.split(')').next());
         _ if is_permission(message) => "its program cannot be executed by user{user}";
@@ -223,57 +259,62 @@ pub(super) fn why_root(message: &str, user: &str) -> String {
     }
 }
 
-/// Parses the missing object from a message: kind, name, key.
-pub(crate) fn missing_thing(message: &str) -> Option<(&'static str, String, Option<String>)> {
-    let kinds = [("Secret", "secret"), ("ConfigMap", "configmap")];
-    // `couldn't find key K in Secret team/token`
-    if let Some((_, rest)) = message.split_once("couldn't find key ") {
-        let (key, place) = rest.split_once(" in ")?;
-        let (kind, name) = place.split_once(' ')?;
-        let name = name.rsplit('/').next().unwrap_or(name);
-        let name = name.split(char::is_whitespace).next().unwrap_or_default();
-        let mut kinds = kinds.iter();
-        let (kind, _) = kinds.find(|(_, word)| kind.eq_ignore_ascii_case(word))?;
-        return Some((kind, name.to_owned(), Some(key.to_owned())));
-    }
-    // `secret "token" not found`, `secrets "token" not found`, `references non-existent secret key: k`
-    kinds.iter().find_map(|(kind, word)| {
-        let lower = message.to_lowercase();
-        let start = [format!("{word} \""), format!("{word}s \"")]
-            .iter()
-            .find_map(|start| Some(lower.find(start.as_str())? + start.len()))?;
-        let name = message.get(start..)?.split('"').next()?;
-        Some((*kind, name.to_owned(), None))
-    })
-}
-
 /// The reason for a missing object, if it lacks no key.
-pub(super) fn absent(kind: &str) -> &'static str {
+fn absent(kind: &str) -> &'static str {
     match kind {
         "ConfigMap" => "ConfigMapNotFound",
         _ => Reason::SecretNotFound.name(),
     }
 }
 
-/// Returns the link of a missing object, and whether it exists by now. `needs` is the clause about
-/// the object that needs it; `unknown` is the same for an object that may not be read.
-pub(super) fn missing_link(
-    subject: Subject<'_>,
-    (kind, name, key): (&str, &str, Option<&str>),
-    (needs, unknown, ago): (&str, &str, &str),
-    since: Option<&Time>,
-) -> (Link, bool) {
+/// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it, or has waited
+/// for it if `is_over`.
+pub(super) fn missing(
+    origin: Origin<'_>,
+    object: ObjectRef,
+    said: &Report<'_>,
+    is_over: bool,
+) -> Finding {
+    let subject = origin.subject();
+    let (world, within) = (subject.world, subject.namespace);
+    let verb = if is_over { "waited" } else { "waits" };
+    let Some((kind, name, key)) = missing_object(said.message) else {
+        return finding! { Blocked "Create what the words above name; the Pod starts by itself a minute or two later.";
+            link said.seen(link! { Waiting object.clone(), absent(""), "{verb} for something that does not exist"; });
+            then object.describe("the kubelet's Events");
+        };
+    };
+    let (name, key) = (name.as_str(), key.as_deref());
+    let agents = || world.agent.iter().flat_map(|agent| &agent.needs);
+    let is_it = |need: &&Need| need.kind == kind && need.name == name;
+    let mut is_of_docs = false;
+    let (needs, unknown, ago) = match origin {
+        Origin::Agent(run) => {
+            is_of_docs = kind == "Secret" && docs::secret(run) == Some(name);
+            let role = one_of! { (is_of_docs, agents().find(is_it));
+                (true, _) => " (the DocsRun's 'credentialsSecretRef')";
+                (false, Some(need)) => " (the Agent's '{}')", need.role;
+                (false, None) => "";
+            };
+            let needs = format!(", and the container needs it{role}");
+            (needs.clone(), needs, run.ago(said.at))
+        }
+        Origin::Tenant(_, part) => {
+            let needs = format!(", and '{}.env' names it", part.unwrap_or("server"));
+            (needs, String::new(), String::new())
+        }
+    };
     let exists = subject.exists(kind, name);
-    let (sentence, reason) = match (key, exists) {
-        (Some(key), _) => (format!("has no key '{key}'{needs}"), "KeyNotFound"),
+    let (reason, sentence) = match (key, exists) {
+        (Some(key), _) => ("KeyNotFound", format!("has no key '{key}'{needs}")),
         (None, Some(true)) => (
-            format!("exists by now; it was missing when the kubelet looked{ago}"),
             "ExistsNow",
+            format!("exists by now; it was missing when the kubelet looked{ago}"),
         ),
-        (None, Some(false)) => (format!("does not exist{needs}"), absent(kind)),
+        (None, Some(false)) => (absent(kind), format!("does not exist{needs}")),
         (None, None) => (
-            text! { "was missing when the kubelet looked{ago}{unknown}; whether it exists by now is not known" },
             absent(kind),
+            text! { "was missing when the kubelet looked{ago}{unknown}; whether it exists by now is not known" },
         ),
     };
     let looked = match exists {
@@ -282,78 +323,75 @@ pub(super) fn missing_link(
         None => "you may not",
     };
     let is_there = key.is_none() && exists == Some(true);
-    let health = if is_there {
-        Health::Waiting
-    } else {
-        Health::Error
-    };
-    let link = link! { (health) subject.here(kind, name), reason, (sentence); since since;
+    let chain = finding! { Blocked "";
+        link said.seen(link! { Waiting object, absent(kind), "{verb} for {kind} '{name}'"; });
+        (Health::error_if(!is_there)) subject.here(kind, name), reason, (sentence); since said.since;
         seen subject.seen("looked for it", looked);
     };
-    (link, is_there)
-}
-
-/// Explains a Secret or ConfigMap that is missing or lacks a key. `object` waits for it.
-pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Finding {
-    let (world, within) = (run.world, run.namespace);
-    let verb = if words.is_over { "waited" } else { "waits" };
-    let Some((kind, name, key)) = missing_thing(words.message) else {
-        return finding! { Blocked "Create what the words above name; the Pod starts by itself a minute or two later.";
-            link words.seen(link! { Waiting object.clone(), absent(""), "{verb} for something that does not exist"; });
-            since words.since; then object.describe("the kubelet's Events");
-        };
-    };
-    let key = key.as_deref();
-    let agents = || world.agent.iter().flat_map(|agent| &agent.needs);
-    let is_it = |need: &&Need| need.kind == kind && need.name == name;
-    let is_of_docs = kind == "Secret" && docs::secret(run) == Some(name.as_str());
-    let role = match (is_of_docs, agents().find(is_it)) {
-        (true, _) => " (the DocsRun's 'credentialsSecretRef')".to_owned(),
-        (false, Some(need)) => format!(" (the Agent's '{}')", need.role),
-        (false, None) => String::new(),
-    };
-    let needs = format!(", and the container needs it{role}");
-    let ago = run.ago(words.at);
-    let (missing, is_there) = missing_link(
-        *run,
-        (kind, &name, key),
-        (&needs, &needs, &ago),
-        words.since,
-    );
-    let above = words.seen(link! { Waiting object, absent(kind), "{verb} for {kind} '{name}'"; });
-    let finding = |advice: String| finding! { Blocked (advice); link above; link missing; };
+    let with = |advice: String| Finding { advice, ..chain };
+    let again = subject.look_again();
     if is_there {
-        let mut finding = finding(
-            text! { "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes." },
-        );
-        finding.state = State::Waiting;
-        return finding.newer().then(run.look_again());
+        let advice = text! { "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes." };
+        let state = State::Waiting;
+        return Finding {
+            state,
+            ..with(advice)
+        }
+        .newer()
+        .then(again);
     }
-    if run.status().config_map_name.as_ref() == Some(&name) {
-        let age = run.age(words.since);
-        let finding = finding(one_of! { age > OWN_FILES;
+    let run = match origin {
+        Origin::Agent(run) => run,
+        // The operator creates this Secret itself, with a password that nobody else knows.
+        Origin::Tenant(..) if name == "tenant-redis" => {
+            let advice = text! { "Wait: the operator makes this Secret again by itself within seconds, with another password. Find out what deletes it." };
+            let state = State::Waiting;
+            let finding = Finding {
+                state,
+                ..with(advice)
+            };
+            return finding.then(again).then(operator::log(world));
+        }
+        Origin::Tenant(_, part) => {
+            let (advice, change) = match key {
+                Some(key) => (
+                    format!("Add the key '{key}' to {kind} '{name}' in namespace '{within}'."),
+                    add_key(&subject.here(kind, name), key),
+                ),
+                None => (
+                    text! { "Create {kind} '{name}' in namespace '{within}', or change '{}.env'.", part.unwrap_or("server") },
+                    commands::create(kind, name, None, within),
+                ),
+            };
+            let advice = format!("{advice} The Pod starts by itself a minute or two later.");
+            return with(advice)
+                .then(change)
+                .then(subject.edit("or name another"));
+        }
+    };
+    if run.status().config_map_name.as_deref() == Some(name) {
+        let age = run.age(said.since);
+        let finding = with(one_of! { age > OWN_FILES;
             true => "ConfigMap '{name}' has the run's own files. The operator makes it again by itself, and has not for {}: look into its log, and find out what deletes ConfigMaps here.", times::span(age);
             false => "Wait: ConfigMap '{name}' has the run's own files, and the operator makes it again by itself within seconds. Find out what deletes ConfigMaps here.";
         });
-        return finding.then(operator::log(world)).then(run.look_again());
+        return finding.then(operator::log(world)).then(again);
     }
     if is_of_docs {
         let advice = text! { "Create Secret '{name}' in namespace '{within}'; the Pod starts by itself a minute or two later." };
-        return finding(advice)
-            .then(create_secret(within, &name))
-            .then(run.look_again());
+        return with(advice).then(create_secret(within, name)).then(again);
     }
     let finding = match key {
-        Some(key) => finding(text! { "Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}" })
-            .then(add_key(&run.here(kind, &name), key)),
+        Some(key) => with(text! { "Add the key '{key}' to {kind} '{name}'. {AFTER_EDIT}" })
+            .then(add_key(&run.here(kind, name), key)),
         None => {
-            let first = one_of! { run.exists(kind, &name);
+            let first = one_of! { exists;
                 Some(_) => "Create {kind} '{name}'";
                 None => "Ask someone who may read it whether {kind} '{name}' exists by now; if not, create it";
             };
             let key = agents().filter(is_it).find_map(|need| need.key.as_deref());
-            finding(format!("{first} in namespace '{within}'. {AFTER_EDIT}"))
-                .then(commands::create(kind, &name, key, within))
+            with(format!("{first} in namespace '{within}'. {AFTER_EDIT}"))
+                .then(commands::create(kind, name, key, within))
         }
     };
     finding
@@ -362,30 +400,14 @@ pub(super) fn secret(run: Run<'_>, object: ObjectRef, words: &Words<'_>) -> Find
 }
 
 /// Returns the command that adds a key to a Secret or ConfigMap.
-pub(super) fn add_key(object: &ObjectRef, key: &str) -> Command {
+fn add_key(object: &ObjectRef, key: &str) -> Command {
     object.edit(text! { "add '{key}' (values of a Secret in base64, or under 'stringData')" })
 }
 
-fn not_startable(run: Run<'_>, pod: &PodView, words: &Words<'_>) -> Finding {
-    let (container, last) = (docs::container_words(run, pod), last_words(words.message));
-    let sentence = format!("{container} cannot be started{}{last}", pod.on_node());
-    let reason = Reason::ContainerNotStartable;
-    if docs::step_of(run, pod).is_some() {
-        return docs::toolbox(run, pod, reason, &sentence, words);
-    }
-    finding! { Blocked "Check the Agent's 'command', and whether its image has that program. {THEN_AGAIN}";
-        link words.link(pod.object(), reason, sentence);
-        then run.edit_agent("correct 'command' or 'image'"), run.retry(), pod.object().describe("the kubelet's Events");
-    }
-}
-
 /// Returns the last part of a chain of errors, which is the actual cause: `: exec: "/agent": …`.
-pub(super) fn last_words(message: &str) -> String {
+fn last_words(message: &str) -> String {
     let words = message
         .find("exec: ")
         .and_then(|start| message.get(start..));
     words.map_or_else(String::new, |words| format!(": {words}"))
 }
-
-#[cfg(test)]
-mod tests;

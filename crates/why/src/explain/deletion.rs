@@ -98,7 +98,7 @@ fn ours(run: Run<'_>) -> Finding {
         }
     });
     if let Some(pod) = pod {
-        return stopping(run, pod, Stop::Ours(Reason::Deleting)).below(above);
+        return stopping(*run, pod, Stop::Ours(Reason::Deleting)).below(above);
     }
     if above.is_some() {
         return finding! { Deleting "Wait: the run's Job is being removed. If it stays for minutes, check the Job's finalizers.";

@@ -2,7 +2,7 @@
 
 use super::ended::{outcome, took};
 use super::outcome::Explained;
-use super::root_cause::{RootCause, ls_remote, repository, root_cause, setting};
+use super::root_cause::{ls_remote, repository, root_cause};
 use super::*;
 
 /// Returns the container of Orchestrator that is current: `clone` before the agent, or `publish`
@@ -59,31 +59,19 @@ pub(super) fn waiting(run: Run<'_>) -> Option<Finding> {
     if run.job().is_some() || run.status().result.is_some() {
         return None;
     }
-    let RootCause {
-        link,
-        advice,
-        next,
-        is_final,
-    } = root_cause(run, docs, reason)?;
-    let state = match link.health {
-        Health::Ok | Health::Waiting => State::Waiting,
-        Health::Error => State::Blocked,
-    };
+    let (mut finding, is_final) = root_cause(run, docs, reason)?;
+    let until = until.replacen(" at ", " until ", 1);
     let (tail, last) = match is_final {
-        true => (String::new(), run.orc("cancel", "", "end this one")),
-        false => {
-            let until = until.replacen(" at ", " until ", 1);
-            (
-                format!("; it is tried again by itself{until}"),
-                run.look_again(),
-            )
-        }
+        true => (".".to_owned(), run.orc("cancel", "", "end this one")),
+        false => (
+            format!("; it is tried again by itself{until}."),
+            run.look_again(),
+        ),
     };
-    let mut finding = finding! { (state) "{advice}{tail}."; link link; seen run.said(); };
-    finding.is_newer = state == State::Waiting;
-    finding.next = next;
+    finding.advice.push_str(&tail);
+    finding.is_newer = finding.state == State::Waiting;
     finding.next.truncate(2);
-    Some(finding.then(last))
+    Some(finding.evidence(run.said()).then(last))
 }
 
 /// Explains a run without a problem so far: the operator reads the branches, or creates the Job
@@ -134,26 +122,6 @@ pub(super) fn step_runs(run: Run<'_>, pod: &PodView, since: Option<&Time>) -> Op
     )
 }
 
-/// Explains a step of Orchestrator that does not start. Its image comes from the operator's
-/// configuration, not from the Agent.
-pub(super) fn toolbox(
-    run: Run<'_>,
-    pod: &PodView,
-    reason: Reason,
-    sentence: &str,
-    words: &Words<'_>,
-) -> Finding {
-    let image = pod.current().map_or("?", |one| one.image.as_str());
-    let container = container_words(run, pod);
-    let purpose = "the operator's configuration: 'toolboxImage' below 'tasks.docs'";
-    finding! { Blocked "Ask whoever runs the operator to correct 'tasks.docs.toolboxImage', or to make that image available to the nodes. If the image comes, the kubelet goes on by itself; a run that is started after a correction has the new one.";
-        link words.seen(link! { Waiting pod.object(), reason, (sentence); since words.since; });
-        Error setting("tasks.docs.toolboxImage"), reason, "its image '{image}' cannot be used for {container}: it is the operator's, not the Agent's";
-        since words.since; seen "the container's image" => (image), pod.meta.created.as_ref();
-        then operator::config(run.world, purpose), pod.object().describe("the kubelet's Events");
-    }
-}
-
 /// Describes the Pod if the cause is below it.
 pub(super) fn explained(run: Run<'_>, result: &RunResult, reason: Reason) -> Option<Explained> {
     let docs = run.view.docs.as_ref()?;
@@ -167,25 +135,23 @@ pub(super) fn explained(run: Run<'_>, result: &RunResult, reason: Reason) -> Opt
             name.unwrap_or_else(|| "a container of it".to_owned())
         }
     };
-    Some(Explained {
-        sentence: match reason == Reason::NotVerified {
-            true => "container 'publish' reported that it pushed".to_owned(),
-            false => format!("{which} ended with this{}", took(result)),
-        },
-        advice: "The words in the first lines are Git's: correct what they name, then run it again (orc retry).".to_owned(),
-        change: None,
-    })
+    let sentence = one_of! { reason == Reason::NotVerified;
+        true => "container 'publish' reported that it pushed";
+        false => "{which} ended with this{}", took(result);
+    };
+    let advice = "The words in the first lines are Git's: correct what they name, then run it again (orc retry).";
+    Some((sentence, advice.to_owned(), None))
 }
 
 /// Explains that `publish` exceeded its own timeout, which is not the agent's.
 pub(super) fn late(run: Run<'_>, result: &RunResult) -> Option<Explained> {
     let docs = run.view.docs.as_ref()?;
     let (url, branch) = (&docs.repository, &docs.output_branch);
-    messages::is_late_publish(run.message()).then(|| Explained {
-        sentence: format!("container 'publish' did not end in time and was stopped{}", took(result)),
-        advice: format!("Check whether '{url}' takes pushes at a usable speed, and whether branch '{branch}' has a commit of this run; then run it again (orc retry)."),
-        change: Some(ls_remote(docs, branch)),
-    })
+    let sentence =
+        text! { "container 'publish' did not end in time and was stopped{}", took(result) };
+    let advice = text! { "Check whether '{url}' takes pushes at a usable speed, and whether branch '{branch}' has a commit of this run; then run it again (orc retry)." };
+    let is_late = messages::is_late_publish(run.message());
+    is_late.then(|| (sentence, advice, Some(ls_remote(docs, branch))))
 }
 
 /// Explains a start timeout that expired during the clone.
@@ -208,12 +174,8 @@ pub(super) fn failed(run: Run<'_>, result: &RunResult, reason: Reason) -> Option
             then ls_remote(docs, &docs.source_branch), operator::log(run.world), run.retry();
         });
     }
-    let RootCause {
-        link,
-        advice,
-        next,
-        is_final,
-    } = root_cause(run, docs, reason)?;
+    let (cause, is_final) = root_cause(run, docs, reason)?;
+    let advice = &cause.advice;
     let mut finding = match result.pod_name {
         Some(_) => outcome(run, result, reason),
         None => Finding::new(State::Failed, ""),
@@ -223,13 +185,13 @@ pub(super) fn failed(run: Run<'_>, result: &RunResult, reason: Reason) -> Option
         false => format!("{advice}; then run it again (orc retry)."),
     };
     // The agent's log is not the log of the failed step.
-    let logs = std::mem::replace(&mut finding.next, next)
-        .into_iter()
-        .next();
-    finding = finding.then(logs.filter(|logs| logs.command.contains(" -c ")));
+    let logs = std::mem::replace(&mut finding.next, cause.next);
+    let mut logs = logs.into_iter().take(1);
+    finding = finding.then(logs.find(|logs| logs.command.contains(" -c ")));
     finding.next.truncate(2);
+    finding.links.extend(cause.links);
     Some(rows! { finding;
-        link link; seen said_last(run);
+        seen said_last(run);
         then (!is_final).then(|| run.retry());
     })
 }

@@ -1,7 +1,7 @@
 //! The end of an attempt: the last link of a failed run, and the evidence of a successful one.
 
 use super::container::{AFTER_EDIT, THEN_AGAIN};
-use super::outcome::{Explained, explain_outcome, plain};
+use super::outcome::{explain_outcome, plain};
 use super::*;
 
 /// Explains a finished run, unless a newer context version has not been reconciled yet.
@@ -213,30 +213,16 @@ fn start_timeout(run: Run<'_>, result: &RunResult) -> Finding {
             | Reason::DependencyNotReady
             | Reason::InvalidChild
     );
-    let source = "status.message".to_owned();
+    let (origin, said) = (Origin::Agent(run), Report::in_status(words, at));
     let mut finding = if reason == Reason::Cloning {
         docs::cloned_too_long(run, pod)
     } else if is_refused {
         let above = link! {
             Waiting run.here("Job", job), "FailedCreate", "never got its Pod: each try to create one was refused";
         };
-        let refusal = Refusal {
-            what: "Pod",
-            message: words,
-            source,
-            at,
-            since: None,
-        };
-        refused::of_run(run, &refusal, above)
+        Refusal::new(origin, "Pod", said).explain(above)
     } else if reason == Reason::SecretNotFound {
-        let words = Words {
-            source,
-            message: words,
-            at,
-            since: None,
-            is_over: true,
-        };
-        container::secret(run, pod, &words)
+        container::missing(origin, pod, &said, true)
     } else {
         finding! { Failed (plain(reason));
             Error pod, reason, "never started, for the cause in the first lines";
@@ -282,11 +268,7 @@ fn ended_job(job: &JobView) -> Link {
 
 /// Returns the Pod's link for an attempt that ended with this reason, with advice.
 pub(super) fn outcome(run: Run<'_>, result: &RunResult, reason: Reason) -> Finding {
-    let Explained {
-        sentence,
-        advice,
-        change,
-    } = explain_outcome(run, result, reason);
+    let (sentence, advice, change) = explain_outcome(run, result, reason);
     let pod = pod_object(run, result);
     let job = run.job().filter(|job| job.object() != pod).map(ended_job);
     let ended = [
@@ -359,7 +341,7 @@ pub(super) fn was_disrupted(result: &RunResult) -> bool {
 /// Explains an attempt that was aborted while its Job is still being stopped.
 fn being_stopped(run: Run<'_>, result: &RunResult, reason: Reason) -> Finding {
     let mut finding = match run.running_pod() {
-        Some(pod) if pod.meta.deleting.is_some() => stopping(run, pod, Stop::Ours(reason)),
+        Some(pod) if pod.meta.deleting.is_some() => stopping(*run, pod, Stop::Ours(reason)),
         Some(_) | None => outcome(run, result, reason),
     };
     if finding.state != State::Blocked {

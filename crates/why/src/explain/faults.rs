@@ -5,36 +5,29 @@ use api::tasks::CONTEXT_LIMIT;
 
 use super::*;
 
-/// A rule: the reason, whether the rule applies, and the function that explains it.
-pub(super) type ReasonRule<C> = (Reason, bool, fn(C) -> Finding);
-
-/// Returns the finding of the first rule that applies to the reason.
-pub(super) fn by_reason<C: Copy>(
-    context: C,
-    reason: Reason,
-    rules: &[ReasonRule<C>],
-) -> Option<Finding> {
-    let mut rules = rules.iter();
-    let (_, _, explain) = rules.find(|(known, applies, _)| *known == reason && *applies)?;
-    Some(explain(context))
-}
-
 /// Explains an error in the status that nothing in the cluster contradicts.
-pub(super) fn find(run: Run<'_>) -> Option<Finding> {
-    let request = Request::find(run.message());
-    let is_refused_child =
-        run.job().is_none() && request.is_some_and(|request| request.action.starts_with("create "));
-    let rules: [ReasonRule<Run<'_>>; 8] = [
-        (Reason::Denied, true, of_namespace),
-        (Reason::InvalidChild, is_refused_child, invalid),
-        (Reason::ApiUnavailable, true, |run| unavailable(*run)),
-        (Reason::InternalError, true, |run| internal(*run)),
-        (Reason::ChildNameTaken, true, taken),
-        (Reason::ContextTooLarge, true, too_large),
-        (Reason::QuotaExceeded, is_refused_child, not_created),
-        (Reason::AdmissionDenied, is_refused_child, not_created),
-    ];
-    by_reason(run, run.reason()?, &rules)
+pub(super) fn find(origin: Origin<'_>) -> Option<Finding> {
+    let subject = origin.subject();
+    let request = Request::find(subject.message());
+    let is_child = match origin {
+        Origin::Agent(run) => {
+            let creates = |request: Request<'_>| request.action.starts_with("create ");
+            run.job().is_none() && request.is_some_and(creates)
+        }
+        Origin::Tenant(..) => request.is_some(),
+    };
+    let reason = subject.reason()?;
+    let found = of_reason! { reason;
+        Denied => Some(denied(origin)),
+        InvalidChild => is_child.then(|| invalid(origin)),
+        ApiUnavailable => Some(unavailable(subject)),
+        InternalError => Some(internal(subject)),
+        ChildNameTaken => Some(taken(origin)),
+        ContextTooLarge => too_large(origin),
+        QuotaExceeded => is_child.then(|| not_created(origin)),
+        AdmissionDenied => is_child.then(|| not_created(origin)),
+    };
+    found.flatten()
 }
 
 /// Explains an object that does not match its type.
@@ -59,40 +52,54 @@ pub(super) fn undecodable(subject: Subject<'_>) -> Option<Finding> {
     })
 }
 
-/// Explains a rejected Job or ConfigMap of the run.
-fn not_created(run: Run<'_>) -> Finding {
-    let (what, name) = match Request::find(run.message()) {
-        Some(request) if request.action.ends_with("configmaps") => ("ConfigMap", request.name),
-        Some(request) => ("Job", request.name),
-        None => ("Job", "?"),
+/// Explains a rejected request for a child.
+fn not_created(origin: Origin<'_>) -> Finding {
+    let subject = origin.subject();
+    let request = Request::find(subject.message());
+    let (action, name) = request.map_or(("", "?"), |request| (request.action, request.name));
+    let kind = kind(action);
+    let next = match (origin, &subject.progress.retry) {
+        (Origin::Agent(_), Some(retry)) => format!("; {}", subject.world.next_try(retry)),
+        (Origin::Agent(_), None) => String::new(),
+        (Origin::Tenant(..), _) => {
+            text! { " ('{action}' is refused); it tries again{}", subject.tried_at() }
+        }
     };
-    let retry = run.progress.retry.as_ref();
-    let next = retry.map_or_else(String::new, |retry| {
-        format!("; {}", run.world.next_try(retry))
-    });
-    let above = link! {
-        Waiting run.here(what, name), "FailedCreate", "cannot be created by the operator{next}";
+    let (object, verb) = match (origin, kind) {
+        (Origin::Agent(_), _) => (subject.here(kind, name), "created"),
+        (Origin::Tenant(tenant, _), "Namespace") => (tenant.place(), "set"),
+        (Origin::Tenant(..), _) => (subject.here(kind, name), "set"),
     };
-    refused::of_run(run, &Refusal::in_status(*run, what), above)
+    let above = link! { Waiting object, "FailedCreate", "cannot be {verb} by the operator{next}"; };
+    let said = Report::in_status(subject.message(), subject.written());
+    Refusal::new(origin, kind, said).explain(above)
 }
 
-fn of_namespace(run: Run<'_>) -> Finding {
-    let namespace = run.namespace;
-    let place = format!(" in namespace '{namespace}'");
-    denied(
-        *run,
-        &place,
-        &format!(", or add namespace '{namespace}' to its 'watchNamespaces'"),
-    )
+/// The kinds of all children.
+const CHILDREN: &str = "Namespace ResourceQuota LimitRange RoleBinding NetworkPolicy ConfigMap Service Secret StatefulSet Deployment Pod Job";
+
+/// Returns the kind for a request such as `create rolebindings`.
+fn kind(action: &str) -> &'static str {
+    let plural = action.rsplit(' ').next().unwrap_or_default();
+    let stem = plural.trim_end_matches("ies").trim_end_matches('s');
+    let is_it = |kind: &&str| kind.to_lowercase().trim_end_matches('y') == stem;
+    CHILDREN.split(' ').find(is_it).unwrap_or("Child")
 }
 
-/// Explains that the operator lacks a permission. `place` is ` in namespace 'x'` if the namespace
-/// matters. `or` is a remedy other than the chart.
-pub(super) fn denied(subject: Subject<'_>, place: &str, or: &str) -> Finding {
+/// Explains that the operator lacks a permission.
+fn denied(origin: Origin<'_>) -> Finding {
+    let subject = origin.subject();
+    // A run may be in a namespace that the operator does not watch.
+    let (place, or) = match (origin, subject.namespace) {
+        (Origin::Agent(_), namespace) => (
+            format!(" in namespace '{namespace}'"),
+            format!(", or add namespace '{namespace}' to its 'watchNamespaces'"),
+        ),
+        (Origin::Tenant(..), _) => (String::new(), String::new()),
+    };
     let message = subject.message();
     let what = Request::find(message).map_or("do it", |request| request.action);
-    let user = message.split_once("User \"");
-    let user = user.and_then(|(_, rest)| rest.split('"').next());
+    let user = inside(message, "User \"", "\"");
     let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
     let object = match account.and_then(|account| account.split_once(':')) {
         Some((namespace, name)) => ObjectRef::namespaced("ServiceAccount", namespace, name),
@@ -108,7 +115,7 @@ pub(super) fn denied(subject: Subject<'_>, place: &str, or: &str) -> Finding {
 }
 
 /// Explains that the API server did not respond, or responded with an error.
-pub(super) fn unavailable(subject: Subject<'_>) -> Finding {
+fn unavailable(subject: Subject<'_>) -> Finding {
     let how = messages::answered_code(subject.message()).map_or_else(
         || "did not answer the operator in time".to_owned(),
         |code| format!("answered the operator with {code}"),
@@ -121,7 +128,7 @@ pub(super) fn unavailable(subject: Subject<'_>) -> Finding {
 }
 
 /// Explains an internal error of the operator.
-pub(super) fn internal(subject: Subject<'_>) -> Finding {
+fn internal(subject: Subject<'_>) -> Finding {
     let noun = subject.noun;
     finding! { Blocked "This is a bug in Orchestrator: report it with this output and the operator's log. It is tried again by itself{}.", subject.tried_at();
         Error ObjectRef::cluster("Operator", "orchestrator"), Reason::InternalError, "has an internal error with this {noun}";
@@ -139,57 +146,99 @@ fn agent_field(message: &str) -> Option<&str> {
     Some(path.strip_prefix("containers[0].").unwrap_or(path))
 }
 
-fn invalid(run: Run<'_>) -> Finding {
-    let field = agent_field(run.message()).map_or_else(
-        || "the field that the words above name".to_owned(),
-        |field| format!("'{field}'"),
-    );
-    finding! { Blocked "Change {field} in Agent '{}'. After that, {} succeeds by itself.", run.view.agent_name, run.next_try();
-        Error run.agent(), Reason::InvalidChild, "asks for something that the API server does not accept: see {field}";
-        seen run.said(); then run.edit_agent(format!("change {field}")), run.look_again();
+/// Explains a child that the API server does not accept.
+fn invalid(origin: Origin<'_>) -> Finding {
+    let (subject, object) = (origin.subject(), origin.object());
+    let (field, see, purpose, after) = match origin {
+        Origin::Agent(_) => {
+            let field = agent_field(subject.message()).map_or_else(
+                || "the field that the words above name".to_owned(),
+                |field| format!("'{field}'"),
+            );
+            let after = format!("After that, {} succeeds by itself.", subject.next_try());
+            (field.clone(), field.clone(), field, after)
+        }
+        Origin::Tenant(..) => (
+            "the field that the first lines name".to_owned(),
+            "the first lines".to_owned(),
+            "the field".to_owned(),
+            "It counts by itself.".to_owned(),
+        ),
+    };
+    let since = match origin {
+        Origin::Agent(_) => None,
+        Origin::Tenant(..) => subject.changed,
+    };
+    finding! { Blocked "Change {field} in {} '{}'. {after}", object.kind, object.name;
+        Error object.clone(), Reason::InvalidChild, "asks for something that the API server does not accept: see {see}";
+        since since; seen subject.said();
+        then origin.edit(format!("change {purpose}")), subject.look_again();
     }
 }
 
-/// Returns kind and name of the object that has the name of a child, and the object if it was read.
-pub(super) fn holder<'a>(
-    subject: Subject<'a>,
-    otherwise: (&'a str, &'a str),
-) -> (&'a str, &'a str, Option<&'a OtherView>) {
-    let (kind, name) = messages::object_with_name(subject.message()).unwrap_or(otherwise);
+/// Explains a name that a child needs but that belongs to another object.
+fn taken(origin: Origin<'_>) -> Finding {
+    let subject = origin.subject();
+    let (noun, message, within) = (subject.noun, subject.message(), subject.namespace);
+    let unknown = match origin {
+        Origin::Agent(_) => ("Job", "?"),
+        Origin::Tenant(..) => ("Secret", "tenant-redis"),
+    };
+    let (kind, name) = messages::object_with_name(message).unwrap_or(unknown);
     let mut others = subject.world.others.iter();
     let other = others.find(|other| other.kind == kind && other.meta.name == name);
-    (kind, name, other)
-}
-
-/// Explains a name that the run needs but that belongs to another object.
-fn taken(run: Run<'_>) -> Finding {
-    let (kind, name, other) = holder(*run, ("Job", "?"));
-    let object = run.here(kind, name);
+    let object = subject.here(kind, name);
+    if other.is_none() && subject.exists(kind, name) == Some(false) {
+        return finding! { Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", subject.next_try();
+            Ok object, "GoneNow", "had a name that the {noun} needs, and no longer exists"; seen subject.said();
+            newer; then subject.look_again();
+        };
+    }
     let owner = other.and_then(|other| other.meta.owner.as_ref());
-    let whose = one_of! { (other, owner);
-        (_, Some(owner)) => "it belongs to {} '{}'", owner.kind, owner.name;
-        (Some(_), None) if messages::is_left_over(run.message()) => "an earlier {} of this name left it, and it has no owner that would take it along", run.kind;
-        (Some(_), None) => "it belongs to nobody (no controller owner): someone created it by hand or with a tool";
-        (None, None) if run.exists(kind, name) == Some(false) => "it no longer exists";
-        (None, None) => "whose it is could not be read";
+    let retained = other.and_then(|other| other.meta.retained_from.as_ref());
+    let whose = one_of! { (other, owner, retained, origin);
+        (_, Some(owner), _, _) => "it belongs to {} '{}'", owner.kind, owner.name;
+        (_, None, Some(tenant), Origin::Tenant(..)) => "Tenant '{tenant}' left it";
+        (Some(_), None, _, Origin::Tenant(..)) => "it names nobody whose it would be";
+        (Some(_), None, _, Origin::Agent(run)) if messages::is_left_over(message) => "an earlier {} of this name left it, and it has no owner that would take it along", run.kind;
+        (Some(_), None, _, Origin::Agent(_)) => "it belongs to nobody (no controller owner): someone created it by hand or with a tool";
+        (None, None, _, _) => "whose it is could not be read";
     };
-    let another = match &run.view.docs {
-        Some(_) => "name",
-        None => "'serviceName' or 'taskId'",
+    let created = other.and_then(|other| other.meta.created.as_ref());
+    let owned = one_of! { owner;
+        Some(owner) => "{} '{}' (uid {})", owner.kind, owner.name, owner.uid;
+        None => "none";
     };
-    let owned = owner.map_or_else(
-        || "none".to_owned(),
-        |owner| format!("{} '{}' (uid {})", owner.kind, owner.name, owner.uid),
-    );
-    finding! { Blocked "Check whether {kind} '{name}' is in use; delete it only if nobody needs it (it cannot be renamed). The run goes on by itself within a minute. Otherwise submit the run with another {another}.";
-        Error object.clone(), Reason::ChildNameTaken, "has the name that the run needs, and is not the run's: {whose}";
-        seen run.said();
-        seen other.map(|other| Evidence::new("metadata.ownerReferences", owned, other.meta.created.as_ref()));
-        then object.describe("what it is, and whether it runs"), object.delete("only if nobody needs it");
+    let (place, the, or, look, proof) = match origin {
+        Origin::Agent(run) => (
+            String::new(),
+            "the",
+            match run.view.docs {
+                Some(_) => " Otherwise submit the run with another name.",
+                None => " Otherwise submit the run with another 'serviceName' or 'taskId'.",
+            },
+            "what it is, and whether it runs",
+            other.map(|_| Evidence::new("metadata.ownerReferences", owned, created)),
+        ),
+        Origin::Tenant(..) => (
+            format!(" in namespace '{within}'"),
+            "a",
+            "",
+            "what it is",
+            created.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at))),
+        ),
+    };
+    finding! { Blocked "Check whether {kind} '{name}'{place} is in use; delete it only if nobody needs it (it cannot be renamed). The {noun} goes on by itself within a minute.{or}";
+        Error object.clone(), Reason::ChildNameTaken, "has {the} name that the {noun} needs, and is not the {noun}'s: {whose}";
+        seen subject.said(); seen proof;
+        then object.describe(look), object.delete("only if nobody needs it");
     }
 }
 
-fn too_large(run: Run<'_>) -> Finding {
+fn too_large(origin: Origin<'_>) -> Option<Finding> {
+    let Origin::Agent(run) = origin else {
+        return None;
+    };
     let mut files: Vec<(&String, &usize)> = run.view.files.iter().collect();
     files.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
     let own: usize = files.iter().map(|(_, bytes)| **bytes).sum();
@@ -210,15 +259,16 @@ fn too_large(run: Run<'_>) -> Finding {
         since run.changed; seen "{field}, the largest (bytes)" => (shown.join(", ")), run.changed;
     };
     if run.view.docs.is_some() {
-        return docs::too_large(run, largest, link);
+        return Some(docs::too_large(run, largest, link));
     }
     let (name, within) = (run.name(), run.namespace);
-    finding! { Blocked "Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself.";
+    Some(finding! {
+        Blocked "Shorten '{largest}' and raise 'contextVersion' (in a file, it is too long for an editor), or let the agent fetch the data itself.";
         link link;
         shell "kubectl get otr {name} -n {within} -o yaml > {name}.yaml" => "take it into a file; in there, shorten '{largest}' and raise 'contextVersion'";
         shell "kubectl replace -f {name}.yaml" => "then store it ('apply' would keep a copy that is too large)";
         then (agents > 0).then(|| run.edit_agent("or shorten 'instructions'"));
-    }
+    })
 }
 
 #[cfg(test)]

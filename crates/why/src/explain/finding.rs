@@ -60,6 +60,7 @@ macro_rules! rows {
     ($to:expr; seen $evidence:expr; $($rest:tt)*) => { rows!($to.evidence($evidence); $($rest)*) };
     ($to:expr; link $link:expr; $($rest:tt)*) => { rows!($to.link($link); $($rest)*) };
     ($to:expr; newer; $($rest:tt)*) => { rows!($to.newer(); $($rest)*) };
+    ($to:expr; newer if $is:expr; $($rest:tt)*) => { rows!($to.newer_if($is); $($rest)*) };
     ($to:expr; note $text:tt $(, $arg:expr)*; $($rest:tt)*) => {
         rows!($to.note(text!($text $(, $arg)*)); $($rest)*)
     };
@@ -102,6 +103,48 @@ pub(super) fn owned(text: impl Into<String>) -> String {
     text.into()
 }
 
+/// Rows about one object. They belong to a link, or to the deepest link of a finding.
+pub(super) trait Rows: Sized {
+    /// Returns the link that the rows belong to.
+    fn deepest(&mut self) -> Option<&mut Link>;
+
+    /// Sets the time since when the object has its state.
+    #[must_use]
+    fn since(mut self, at: Option<&Time>) -> Self {
+        if let Some(link) = self.deepest() {
+            link.since = at.cloned();
+        }
+        self
+    }
+
+    /// Adds evidence, if there is any.
+    #[must_use]
+    fn evidence(mut self, evidence: impl Into<Option<Evidence>>) -> Self {
+        let evidence: Option<Evidence> = evidence.into();
+        if let Some(link) = self.deepest() {
+            link.evidence.extend(evidence);
+        }
+        self
+    }
+
+    #[must_use]
+    fn seen(self, source: impl Into<String>, text: impl Into<String>, at: Option<&Time>) -> Self {
+        self.evidence(Evidence::new(source, text, at))
+    }
+}
+
+impl Rows for Link {
+    fn deepest(&mut self) -> Option<&mut Link> {
+        Some(self)
+    }
+}
+
+impl Rows for Finding {
+    fn deepest(&mut self) -> Option<&mut Link> {
+        self.links.last_mut()
+    }
+}
+
 /// The result of one topic.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
@@ -129,8 +172,13 @@ impl Finding {
 
     /// Marks the finding as a contradiction of the status.
     #[must_use]
-    pub(super) fn newer(mut self) -> Self {
-        self.is_newer = true;
+    pub(super) fn newer(self) -> Self {
+        self.newer_if(true)
+    }
+
+    #[must_use]
+    pub(super) fn newer_if(mut self, is_newer: bool) -> Self {
+        self.is_newer = is_newer;
         self
     }
 
@@ -138,30 +186,6 @@ impl Finding {
     pub(super) fn link(mut self, link: impl Into<Option<Link>>) -> Self {
         let link: Option<Link> = link.into();
         self.links.extend(link);
-        self
-    }
-
-    /// Sets the time since when the object of the deepest link has its state.
-    #[must_use]
-    pub(super) fn since(self, at: Option<&Time>) -> Self {
-        self.deepest(|link| link.since(at))
-    }
-
-    /// Adds evidence to the deepest link.
-    #[must_use]
-    pub(super) fn seen(self, source: String, text: String, at: Option<&Time>) -> Self {
-        self.deepest(|link| link.seen(source, text, at))
-    }
-
-    /// Adds evidence to the deepest link, if there is any.
-    #[must_use]
-    pub(super) fn evidence(self, evidence: impl Into<Option<Evidence>>) -> Self {
-        self.deepest(|link| link.evidence(evidence))
-    }
-
-    fn deepest(mut self, change: impl FnOnce(Link) -> Link) -> Self {
-        let last = self.links.pop().map(change);
-        self.links.extend(last);
         self
     }
 

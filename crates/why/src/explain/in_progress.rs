@@ -15,7 +15,7 @@ pub(super) fn find(run: Run<'_>) -> Finding {
 /// will be created soon.
 fn without_job(run: Run<'_>) -> Finding {
     if let Some(pod) = run.world.pods.iter().find(|pod| pod.may_run()) {
-        return stopping(run, pod, Stop::Ours(Reason::Progressing)).then(run.look_again());
+        return stopping(*run, pod, Stop::Ours(Reason::Progressing)).then(run.look_again());
     }
     if let Some(job) = run.jobs().find(|job| job.end().is_none()) {
         return finding! { Waiting "Wait: the next Job is created when this one is deleted.";
@@ -28,10 +28,7 @@ fn without_job(run: Run<'_>) -> Finding {
         return finding;
     }
     if let Some(name) = &run.status().job_name {
-        let health = match run.age(run.written()) > 30 {
-            true => Health::Error,
-            false => Health::Waiting,
-        };
+        let health = Health::error_if(run.age(run.written()) > 30);
         return finding! { Waiting "Nothing: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here.";
             (health) run.here("Job", name), Reason::JobLost, "is not there: someone deleted it while the run went on";
             since run.written(); seen run.not_found(); then run.look_again();
@@ -99,7 +96,7 @@ fn without_pod(run: Run<'_>, job: &JobView) -> Finding {
 fn pod_stand(run: Run<'_>, pod: &PodView) -> Finding {
     let ended = pod.state().exit().is_some();
     if !ended && (pod.disruption().is_some() || pod.meta.deleting.is_some()) {
-        return stopping(run, pod, Stop::Outside);
+        return stopping(*run, pod, Stop::Outside);
     }
     if ended && pod.disruption().is_some() {
         return replaced(run, pod);
@@ -115,7 +112,9 @@ fn pod_stand(run: Run<'_>, pod: &PodView) -> Finding {
                 .unwrap_or_else(|| running(run, pod, since.as_ref()))
         }
         ContainerState::Ended(_) => ended::settling(run, pod),
-        ContainerState::Waiting(said) => container::waiting(run, pod, said)
+        ContainerState::Waiting(said) => pod
+            .current()
+            .and_then(|one| container::waiting(Origin::Agent(run), pod, one, said))
             .or_else(|| docs::publish_starts(run, pod))
             .unwrap_or_else(|| starting(run, pod)),
         ContainerState::Unknown if pod.phase == "Failed" => ended::settling(run, pod),

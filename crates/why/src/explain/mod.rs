@@ -18,6 +18,7 @@ mod faults;
 mod in_progress;
 mod object;
 mod operator;
+mod origin;
 mod other;
 mod outcome;
 mod refused;
@@ -53,20 +54,14 @@ use crate::{
     world::{
         AgentView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView, EventView,
         JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef, ObjectView, OtherView,
-        PodView, QuotaView, RunView, TEXT, TenantView, WorkloadView, World,
+        PodView, QuotaView, Rollout, RunView, TEXT, TenantView, WorkloadView, World,
     },
 };
-use agent::Agent;
-use container::Words;
-#[cfg(feature = "gather")]
-pub(crate) use container::missing_thing;
-use finding::Finding;
-use object::Object;
+use finding::{Finding, Rows};
+use origin::Origin;
 use refused::Refusal;
-use run_context::Run;
 use stop::{Stop, stopping};
-use subject::Subject;
-use tenant::Tenant;
+use subject::{Agent, Object, Report, Run, Subject, Tenant};
 
 /// Amounts by resource.
 type Amounts = BTreeMap<String, String>;
@@ -121,13 +116,26 @@ trait Explain<'a>: Copy + Deref<Target = Subject<'a>> {
         None
     }
 
+    /// Returns the start of the object's state, if no link has the start of a problem.
+    fn began(self) -> Option<Time> {
+        self.main().map(|main| main.last_transition_time.clone())
+    }
+
     /// Returns the first line.
-    fn summary(self, state: State) -> Summary;
+    fn summary(self, _state: State) -> Summary {
+        (*self).summary(self.began())
+    }
 }
 
 /// Returns the advice of a reason as plain text, without the Markdown of the docs.
 fn plain_advice(reason: Reason) -> String {
     reason.advice().replace('`', "'")
+}
+
+/// Returns the part of a message between two texts, or up to its end.
+fn inside<'a>(message: &'a str, start: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = message.split_once(start)?;
+    rest.split(end).next()
 }
 
 /// Builds the chain of a subject, from its own link to the deepest blocker.
@@ -165,13 +173,12 @@ fn walk<'a>(subject: impl Explain<'a>) -> Explanation {
 }
 
 /// Builds the explanation of `subject`. Its own link is the first of the chain.
-fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Finding) -> Explanation {
-    let Summary {
-        mut text,
-        mut reason,
-        since,
-        written,
-    } = summary;
+fn conclude(
+    world: &World,
+    subject: &ObjectRef,
+    mut summary: Summary,
+    finding: Finding,
+) -> Explanation {
     let deepest = finding.links.last();
     // A suspended object is suspended by its own spec, even while its Pods are still being stopped.
     let culprit = match finding.state == State::Suspended {
@@ -203,19 +210,19 @@ fn conclude(world: &World, subject: &ObjectRef, summary: Summary, finding: Findi
         let ObjectRef { kind, name, .. } = &link.object;
         let live = format!("{kind} '{name}': {}", link.message);
         outdated = Some(Outdated {
-            message: bounded(&std::mem::replace(&mut text, live), TEXT),
-            at: written,
+            message: bounded(&std::mem::replace(&mut summary.text, live), TEXT),
+            at: summary.written,
         });
-        reason.clone_from(&link.reason);
+        summary.reason.clone_from(&link.reason);
     }
     Explanation {
         at: world.now.clone(),
         target: world.target.clone(),
         subject: subject.clone(),
         state: finding.state,
-        reason,
-        since: of_trouble.or(since),
-        summary: bounded(&text, TEXT),
+        reason: summary.reason,
+        since: of_trouble.or(summary.since),
+        summary: bounded(&summary.text, TEXT),
         outdated,
         blocker: culprit.filter(blocks).map(|link| Blocker {
             object: link.object.clone(),
@@ -260,20 +267,14 @@ fn unreadable(world: &World) -> Vec<Note> {
 /// Marks the link of the requested object. If the object is not in the chain, such as the Pod of an
 /// earlier attempt, a note is added.
 fn mark_target(explanation: &mut Explanation) {
-    let Explanation {
-        target,
-        subject,
-        chain,
-        notes,
-        ..
-    } = explanation;
-    for link in chain.iter_mut() {
+    let (target, subject) = (&explanation.target, &explanation.subject);
+    for link in &mut explanation.chain {
         link.is_target = link.object == *target;
     }
-    if !chain.iter().any(|link| link.is_target) {
+    if !explanation.chain.iter().any(|link| link.is_target) {
         let (kind, name) = (&target.kind, &target.name);
         let (of, whole) = (&subject.kind, &subject.name);
-        notes.push(Note {
+        explanation.notes.push(Note {
             kind: NoteKind::Hint,
             text: text! { "{kind} '{name}' belongs to {of} '{whole}', but not to what blocks or ended it" },
         });

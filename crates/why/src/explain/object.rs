@@ -5,20 +5,6 @@ use api::status::condition::{FINISHED, READY, STALLED, SUCCEEDED};
 
 use super::*;
 
-/// An object of such a kind, and its world.
-#[derive(Clone, Copy)]
-pub(super) struct Object<'a> {
-    subject: Subject<'a>,
-}
-
-impl<'a> Deref for Object<'a> {
-    type Target = Subject<'a>;
-
-    fn deref(&self) -> &Subject<'a> {
-        &self.subject
-    }
-}
-
 impl<'a> Explain<'a> for Object<'a> {
     fn find(self) -> Finding {
         faults::undecodable(*self)
@@ -38,31 +24,9 @@ impl<'a> Explain<'a> for Object<'a> {
     fn more(self) -> Option<Evidence> {
         self.main().map(Evidence::of)
     }
-
-    fn summary(self, _state: State) -> Summary {
-        let since = self.main().map(|main| main.last_transition_time.clone());
-        (*self).summary(since)
-    }
 }
 
-impl<'a> Object<'a> {
-    pub(super) fn new(world: &'a World, view: &'a ObjectView) -> Self {
-        let ObjectView { meta, status, .. } = view;
-        let subject = Subject {
-            world,
-            kind: &view.kind,
-            noun: &view.kind,
-            meta,
-            namespace: &meta.namespace,
-            phase: view.phase.as_deref().unwrap_or("none"),
-            progress: status,
-            stated: status.last_updated.as_ref().or(meta.created.as_ref()),
-            changed: view.changed.as_ref(),
-            undecodable: view.undecodable.as_ref(),
-        };
-        Self { subject }
-    }
-
+impl Object<'_> {
     /// Explains the object by its conditions.
     fn reported(self) -> Finding {
         let (state, _) = self.stand();

@@ -7,39 +7,24 @@ const PATIENCE: i64 = 30;
 /// The flag that selects the operator's Pods by label, as set by the chart.
 const PODS: &str = "-l app.kubernetes.io/name=orchestrator";
 
-/// The state of the leader election.
-#[derive(Debug, Clone, Copy)]
-enum Leader<'a> {
-    /// A leader exists and renewed the Lease in time.
-    Leads(&'a LeaseView),
-    /// No leader: the Lease was not renewed in time, or it was released.
-    Stale(&'a LeaseView),
-    /// The Lease does not exist.
-    Absent,
-    /// The Lease could not be read.
-    Unknown,
+/// Returns the Lease with the newest renewal.
+fn lease(world: &World) -> Option<&LeaseView> {
+    let leases = world.leases.iter().flat_map(|all| all.iter());
+    leases.max_by_key(|lease| lease.renewed.clone())
 }
 
-/// Returns the state of the leader election, from the Lease with the newest renewal.
-fn leader(world: &World) -> Leader<'_> {
-    let Some(leases) = &world.leases else {
-        return Leader::Unknown;
-    };
-    let Some(lease) = leases.iter().max_by_key(|lease| lease.renewed.clone()) else {
-        return Leader::Absent;
-    };
+/// Returns whether a leader exists and renewed the Lease in time.
+fn leads(world: &World, lease: &LeaseView) -> bool {
     // Clocks of machines differ. An age above twice the duration is too long for that.
     let limit = lease.duration_seconds.saturating_mul(2).max(PATIENCE);
     let is_fresh = lease.renewed.is_some() && world.age(lease.renewed.as_ref()) <= limit;
-    match lease.holder {
-        Some(_) if is_fresh => Leader::Leads(lease),
-        Some(_) | None => Leader::Stale(lease),
-    }
+    lease.holder.is_some() && is_fresh
 }
 
-/// Returns whether it is certain that there is no leader.
+/// Returns whether it is certain that there is no leader: the Leases could be read, and none was
+/// renewed in time.
 pub(super) fn is_down(world: &World) -> bool {
-    matches!(leader(world), Leader::Stale(_) | Leader::Absent)
+    world.leases.is_some() && !lease(world).is_some_and(|lease| leads(world, lease))
 }
 
 /// Explains that the latest spec has not been reconciled. Within `PATIENCE` of a change, the object
@@ -71,18 +56,14 @@ pub(super) fn not_seen(subject: Subject<'_>) -> Option<Finding> {
             then subject.look_again();
         });
     }
-    let finding = match leader(world) {
-        Leader::Leads(lease) => unwatched(subject, lease).since(since),
-        Leader::Stale(_) | Leader::Absent => down(world),
-        Leader::Unknown => down(world).then(subject.look_again()),
+    let finding = match lease(world).filter(|lease| leads(world, lease)) {
+        Some(lease) => unwatched(subject, lease).since(since),
+        None if world.leases.is_some() => down(world),
+        None => down(world).then(subject.look_again()),
     };
-    let finding = finding.below([own]);
     // Before the first reconciliation, the empty status already shows this. Later the status
     // belongs to an older spec.
-    Some(match observed < 0 {
-        true => finding,
-        false => finding.newer(),
-    })
+    Some(finding.below([own]).newer_if(observed >= 0))
 }
 
 /// Explains that a leader exists but has not reconciled the object.
@@ -112,8 +93,8 @@ fn unwatched(subject: Subject<'_>, lease: &LeaseView) -> Finding {
 
 /// Explains that no operator leads, or that the leader is unknown.
 pub(super) fn down(world: &World) -> Finding {
-    match leader(world) {
-        Leader::Stale(lease) | Leader::Leads(lease) => {
+    match lease(world) {
+        Some(lease) => {
             let (home, renewed) = (&lease.namespace, lease.renewed.as_ref());
             let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.when(at));
             let (how, holder) = match &lease.holder {
@@ -134,14 +115,14 @@ pub(super) fn down(world: &World) -> Finding {
                 shell "kubectl logs -n {home} {PODS} --prefix --previous --tail=50" => "what the operator said before it ended (without '--previous': what it says now)";
             }
         }
-        Leader::Absent => finding! {
+        None if world.leases.is_some() => finding! {
             Blocked "Install the operator (its chart is 'orchestrator'), or find out why it never led.";
             Error ObjectRef::cluster("Lease", world.operator().lease), "OperatorDown", "does not exist in any namespace: no operator ever led in this cluster";
             seen world.not_found();
             shell "kubectl get pods -A {PODS} -o wide" => "do the operator's Pods run?";
             shell "helm list -A" => "is the chart installed?";
         },
-        Leader::Unknown => {
+        None => {
             let or_blind = match world.operator().needs_all_namespaces {
                 None => ", or does not watch this namespace",
                 Some(_) => "",
@@ -162,31 +143,24 @@ fn logs(world: &World, namespace: &str) -> Command {
 
 /// Returns the operator's namespace, if it is known.
 pub(super) fn namespace(world: &World) -> Option<&str> {
-    match leader(world) {
-        Leader::Leads(lease) | Leader::Stale(lease) => Some(&lease.namespace),
-        Leader::Absent | Leader::Unknown => None,
-    }
+    lease(world).map(|lease| lease.namespace.as_str())
 }
 
 /// Returns the command that prints the operator's log, if its namespace is known. A user who may
 /// not read the Lease may not read the Pods either.
 pub(super) fn log(world: &World) -> Option<Command> {
-    match leader(world) {
-        Leader::Leads(lease) | Leader::Stale(lease) => Some(logs(world, &lease.namespace)),
-        Leader::Absent => {
-            Some(shell!("kubectl get pods -A {PODS} -o wide" => "where the operator runs"))
-        }
-        Leader::Unknown => None,
-    }
+    world.leases.as_ref()?;
+    Some(match namespace(world) {
+        Some(home) => logs(world, home),
+        None => shell!("kubectl get pods -A {PODS} -o wide" => "where the operator runs"),
+    })
 }
 
 /// Returns the command that prints the operator's configuration, if its namespace is known.
 pub(super) fn config(world: &World, purpose: &str) -> Option<Command> {
-    let place = match leader(world) {
-        Leader::Leads(lease) | Leader::Stale(lease) => format!("-n {}", lease.namespace),
-        Leader::Absent => "-A".to_owned(),
-        Leader::Unknown => return None,
-    };
+    world.leases.as_ref()?;
+    let home = namespace(world);
+    let place = home.map_or_else(|| "-A".to_owned(), |home| format!("-n {home}"));
     Some(shell!("kubectl get configmap {place} {PODS} -o yaml" => (purpose)))
 }
 
@@ -223,10 +197,8 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
         finding.advice = format!("{effect} {}", down.advice);
         finding.next = down.next;
     }
-    let is_noted = finding
-        .links
-        .iter()
-        .any(|link| link.reason == "OperatorDown");
+    let mut links = finding.links.iter();
+    let is_noted = links.any(|link| link.reason == "OperatorDown");
     match down.links.last().filter(|_| !is_noted) {
         Some(link) => {
             let (lease, words) = (world.operator().lease, &link.message);

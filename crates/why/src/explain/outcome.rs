@@ -21,19 +21,7 @@ pub(super) fn plain(reason: Reason) -> String {
 
 /// The description of an end: the sentence, the advice, and an optional command that changes the
 /// cause.
-pub(super) struct Explained {
-    pub(super) sentence: String,
-    pub(super) advice: String,
-    pub(super) change: Option<Command>,
-}
-
-fn explained(sentence: String, advice: String, change: Option<Command>) -> Explained {
-    Explained {
-        sentence,
-        advice,
-        change,
-    }
-}
+pub(super) type Explained = (String, String, Option<Command>);
 
 pub(super) fn explain_outcome(run: Run<'_>, result: &RunResult, reason: Reason) -> Explained {
     let agent = run.world.agent.as_ref();
@@ -52,20 +40,20 @@ pub(super) fn explain_outcome(run: Run<'_>, result: &RunResult, reason: Reason) 
     let row = of_reason! { reason;
         NonZeroExit => exited(run, result),
         DeadlineExceeded => docs::late(run, result).unwrap_or_else(|| late(run, result)),
-        OOMKilled => explained(format!("the agent used more memory than its limit{memory} and was killed{took}"),
+        OOMKilled => (format!("the agent used more memory than its limit{memory} and was killed{took}"),
             format!("Raise 'resources.limits.memory' of Agent '{name}', or let the agent use less; then run it again (orc retry)."), Some(run.edit_agent("raise 'resources.limits.memory'"))),
-        ResultMissing => explained(format!("the agent exited with code 0, but without the result {missing}"),
+        ResultMissing => (format!("the agent exited with code 0, but without the result {missing}"),
             format!("Let the program of image '{image}' write {missing} into the JSON object in /dev/termination-log, or make the result optional in Agent '{name}'; then run it again (orc retry)."), Some(run.edit_agent("or make the result optional"))),
-        ResultInvalid => explained("what the agent wrote to /dev/termination-log is not one JSON object".to_owned(),
+        ResultInvalid => ("what the agent wrote to /dev/termination-log is not one JSON object".to_owned(),
             format!("Have the program of image '{image}' changed (by whoever builds it): it must write one JSON object, and nothing else, to /dev/termination-log. Then run it again (orc retry)."), None),
-        ResultTooLarge => explained("what the agent wrote to /dev/termination-log was cut off by the kubelet, so it cannot be read".to_owned(),
+        ResultTooLarge => ("what the agent wrote to /dev/termination-log was cut off by the kubelet, so it cannot be read".to_owned(),
             format!("Have the program of image '{image}' changed (by whoever builds it): large results go elsewhere, and only their address into /dev/termination-log. Then run it again (orc retry)."), None),
-        EvidenceLost => explained("ended, and its Pod was deleted before anyone could read how".to_owned(),
+        EvidenceLost => ("ended, and its Pod was deleted before anyone could read how".to_owned(),
             "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(), None),
-        TooManyDisruptions => explained(format!("was the last of {count} that were terminated by another actor"),
+        TooManyDisruptions => (format!("was the last of {count} that were terminated by another actor"),
             "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(), None),
-        Disrupted => explained(format!("was terminated by another actor{took}"), plain(reason), None),
-        JobLost => explained("was deleted by another actor".to_owned(), plain(reason), None),
+        Disrupted => (format!("was terminated by another actor{took}"), plain(reason), None),
+        JobLost => ("was deleted by another actor".to_owned(), plain(reason), None),
     };
     let is_agents = matches!(
         reason,
@@ -78,11 +66,8 @@ pub(super) fn explain_outcome(run: Run<'_>, result: &RunResult, reason: Reason) 
                 Some(_) | None => "ended so; the first lines say why".to_owned(),
             };
             let advice = format!("{} Then run it again (orc retry).", plain(reason));
-            explained(
-                sentence,
-                advice,
-                is_agents.then(|| run.edit_agent("correct it")),
-            )
+            let change = is_agents.then(|| run.edit_agent("correct it"));
+            (sentence, advice, change)
         })
 }
 
@@ -103,11 +88,9 @@ fn exited(run: Run<'_>, result: &RunResult) -> Explained {
         (false, Some(_)) => "Read the agent's log for the cause, fix it, then run it again (orc retry).".to_owned(),
         (false, None) => "Its log went with its Pod: run it again (orc retry), and follow the log this time (orc logs -f).".to_owned(),
     };
-    Explained {
-        sentence: format!("the agent exited with code {code}{hint}{}", took(result)),
-        advice,
-        change: is_command.then(|| run.edit_agent("check 'command' and 'image'")),
-    }
+    let sentence = format!("the agent exited with code {code}{hint}{}", took(result));
+    let change = is_command.then(|| run.edit_agent("check 'command' and 'image'"));
+    (sentence, advice, change)
 }
 
 /// Formats the limit as ` of 2m`, unless it was changed after the failed attempt.
@@ -143,9 +126,9 @@ fn late(run: Run<'_>, result: &RunResult) -> Explained {
             None,
         ),
     };
-    Explained {
-        sentence: text! { "the agent did not end within {limit} and was stopped{}", took(result) },
-        advice: text! { "Raise 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
+    (
+        text! { "the agent did not end within {limit} and was stopped{}", took(result) },
+        text! { "Raise 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
         change,
-    }
+    )
 }

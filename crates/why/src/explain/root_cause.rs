@@ -14,48 +14,24 @@ pub(super) fn setting(name: &str) -> ObjectRef {
     ObjectRef::cluster("Configuration", name)
 }
 
-/// A cause, with advice as text and as commands.
-pub(super) struct RootCause {
-    pub(super) link: Link,
-    /// A sentence without its end. The end depends on whether the run has finished.
-    pub(super) advice: String,
-    pub(super) next: Vec<Command>,
-    /// Whether this run can no longer succeed, so that a new run is necessary.
-    pub(super) is_final: bool,
-}
-
-impl RootCause {
-    fn new(object: ObjectRef, reason: Reason, sentence: String, advice: String) -> Self {
-        Self {
-            link: link! { Error object, reason, (sentence); },
-            advice,
-            next: Vec::new(),
-            is_final: false,
-        }
-    }
-
-    fn then(mut self, next: impl IntoIterator<Item = Command>) -> Self {
-        self.next.extend(next);
-        self
-    }
-}
-
-/// Returns the cause of a reason, below the Pod, or `None` if the Pod itself is the deepest object.
-pub(super) fn root_cause(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+/// Returns the cause of a reason, below the Pod, or `None` if the Pod itself is the deepest object. The
+/// advice is a sentence without its end, which depends on whether the run has finished. The flag is
+/// whether this run can no longer succeed, so that a new run is necessary.
+pub(super) fn root_cause(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<(Finding, bool)> {
+    let of_others = || of_agent(run, docs, reason).or_else(|| of_repository(run, docs, reason));
+    let url = &docs.repository;
     if reason == Reason::AddressNotAllowed {
-        let url = &docs.repository;
-        let sentence = format!("does not allow the address of '{url}'");
-        let advice = text! { "Submit another DocsRun with an address that everyone can reach, or ask whoever runs the operator to add the network of '{url}' to 'tasks.docs.allowedNetworks'" };
-        let look = operator::config(run.world, "what the operator's configuration allows");
-        let object = setting("tasks.docs.allowedNetworks");
-        return Some(RootCause::new(object, reason, sentence, advice).then(look));
+        let finding = finding! {
+            Blocked "Submit another DocsRun with an address that everyone can reach, or ask whoever runs the operator to add the network of '{url}' to 'tasks.docs.allowedNetworks'";
+            Error setting("tasks.docs.allowedNetworks"), reason, "does not allow the address of '{url}'";
+            then operator::config(run.world, "what the operator's configuration allows");
+        };
+        return Some((finding, false));
     }
-    of_secret(run, docs, reason)
-        .or_else(|| of_agent(run, docs, reason))
-        .or_else(|| of_repository(run, docs, reason))
+    of_secret(run, docs, reason).or_else(|| Some((of_others()?, false)))
 }
 
-fn of_secret(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+fn of_secret(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<(Finding, bool)> {
     let (sentence, to_do) = of_reason! { reason;
         AuthenticationFailed => ("the Git server refuses what is in it", "correct the values"),
         CredentialsInvalid => ("lacks a key, or a key's content cannot be used",
@@ -73,37 +49,30 @@ fn of_secret(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause>
             "ssh-keyscan -p {port} {} | ssh-keygen -lf -", word(host) => "the fingerprints that the server shows: compare before you trust them"
         }
     });
-    let Some(name) = &docs.secret else {
-        if is_absent {
-            return None;
-        }
-        let sentence = "asks for more than the run has: it names no Secret".to_owned();
-        let advice = text! { "Cancel it and submit another DocsRun with a Secret (orc submit docs --secret): 'credentialsSecretRef' cannot be changed. Its keys: {KEYS}" };
-        let cause = RootCause::new(repository(docs), reason, sentence, advice);
-        let cause = cause
-            .then(keys)
-            .then([ls_remote(docs, &docs.source_branch)]);
-        return Some(RootCause {
-            is_final: true,
-            ..cause
-        });
+    let Some(name) = docs.secret.as_ref() else {
+        let finding = finding! {
+            Blocked "Cancel it and submit another DocsRun with a Secret (orc submit docs --secret): 'credentialsSecretRef' cannot be changed. Its keys: {KEYS}";
+            Error repository(docs), reason, "asks for more than the run has: it names no Secret";
+            then keys, ls_remote(docs, &docs.source_branch);
+        };
+        return (!is_absent).then_some((finding, true));
     };
     let (object, within) = (run.here("Secret", name), run.namespace);
     if is_absent && run.exists("Secret", name) == Some(true) {
-        return Some(RootCause {
-            link: link! { Waiting object, "ExistsNow", "exists by now; it was missing when the operator looked"; },
-            advice: format!("Nothing: Secret '{name}' exists by now"),
-            next: Vec::new(),
-            is_final: false,
-        });
+        let finding = finding! { Waiting "Nothing: Secret '{name}' exists by now";
+            Waiting object, "ExistsNow", "exists by now; it was missing when the operator looked";
+        };
+        return Some((finding, false));
     }
-    let advice = format!("Secret '{name}' in namespace '{within}': {to_do}");
     let look = object.describe("which keys it has; no values are shown");
-    let cause = RootCause::new(object, reason, sentence.to_owned(), advice);
-    Some(match is_absent {
-        true => cause.then([create_secret(within, name)]),
-        false => cause.then([keys.unwrap_or(look), replace_secret(within, name)]),
-    })
+    let finding = finding! { Blocked "Secret '{name}' in namespace '{within}': {to_do}";
+        Error object, reason, (sentence);
+    };
+    let finding = match is_absent {
+        true => finding.then(create_secret(within, name)),
+        false => rows! { finding; then keys.unwrap_or(look), replace_secret(within, name); },
+    };
+    Some((finding, false))
 }
 
 const KEYS: &str = "'username' and 'password' (https), or 'identity' and 'known_hosts' (ssh), 'ca.crt' (a private authority)";
@@ -124,7 +93,7 @@ fn replace_secret(within: &str, name: &str) -> Command {
     }
 }
 
-fn of_agent(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+fn of_agent(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<Finding> {
     let path = &docs.output_path;
     let (sentence, advice) = of_reason! { reason;
         NoChanges => (format!("wrote nothing new below '{path}'"),
@@ -132,12 +101,13 @@ fn of_agent(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> 
         OutputTooLarge => (format!("wrote more below '{path}' than is taken over"),
             format!("Let the agent write less below '{path}' (the first lines name the limit)")),
     }?;
-    let log = run.orc("logs", "", "what the agent wrote to its log");
-    let cause = RootCause::new(run.agent(), reason, sentence, advice);
-    Some(cause.then([log, run.edit_agent("change what it does")]))
+    Some(finding! { Blocked (advice);
+        Error run.agent(), reason, (sentence);
+        then run.orc("logs", "", "what the agent wrote to its log"), run.edit_agent("change what it does");
+    })
 }
 
-fn of_repository(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCause> {
+fn of_repository(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<Finding> {
     let (source, output) = (&docs.source_branch, &docs.output_branch);
     let (base, pushed) = (or(&docs.base_commit, "?"), or(&docs.commit, "?"));
     let (folder, head) = (
@@ -162,12 +132,12 @@ fn of_repository(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<RootCa
         NotVerified => (output, format!("does not have branch '{output}' at commit {pushed}, which was reported as pushed"),
             "Look at the branch, and find out whether someone pushed right after it, took it away, or the server lost it".to_owned()),
     }?;
-    let cause = RootCause::new(repository(docs), reason, sentence, advice);
-    let cause = cause.then([ls_remote(docs, branch)]);
     let purpose = "what may keep its Pods from it";
-    Some(match reason == Reason::RepositoryUnreachable {
-        true => cause.then([commands::list("NetworkPolicy", run.namespace, purpose)]),
-        false => cause,
+    let policies = (reason == Reason::RepositoryUnreachable)
+        .then(|| commands::list("NetworkPolicy", run.namespace, purpose));
+    Some(finding! { Blocked (advice);
+        Error repository(docs), reason, (sentence);
+        then ls_remote(docs, branch), policies;
     })
 }
 

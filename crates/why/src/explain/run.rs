@@ -12,7 +12,7 @@ impl<'a> Explain<'a> for Run<'a> {
             .or_else(|| not_seen(self))
             .or_else(|| cancelling(self))
             .or_else(|| suspended(self))
-            .or_else(|| faults::find(self))
+            .or_else(|| faults::find(Origin::Agent(self)))
             .or_else(|| docs::waiting(self))
             .or_else(|| agent::blocking(self))
             .or_else(|| between(self))
@@ -34,23 +34,17 @@ impl<'a> Explain<'a> for Run<'a> {
                     || (is_agent && link.object.kind == "Agent" && link.health != Health::Ok)
             })
         };
-        match finding.state {
-            State::Running | State::Waiting | State::Blocked => {}
-            State::Deleting => {
-                return !matches!(
-                    said,
-                    Reason::Deleting | Reason::DeletionBlocked | Reason::NamespaceTerminating
-                );
-            }
-            State::Succeeded
-            | State::Failed
-            | State::Suspended
-            | State::Ready
-            | State::NotIsolated
-            | State::NotProven
-            | State::Unmanaged => return false,
+        if finding.state == State::Deleting {
+            return !matches!(
+                said,
+                Reason::Deleting | Reason::DeletionBlocked | Reason::NamespaceTerminating
+            );
         }
-        let Some(deepest) = finding.cause().filter(|_| !shown(said)) else {
+        let is_open = matches!(
+            finding.state,
+            State::Running | State::Waiting | State::Blocked
+        );
+        let Some(deepest) = finding.cause().filter(|_| is_open && !shown(said)) else {
             return false;
         };
         // A message with this reason may describe a problem that has no reason of its own.
@@ -138,16 +132,16 @@ impl<'a> Explain<'a> for Run<'a> {
         }
     }
 
-    fn summary(self, _state: State) -> Summary {
+    fn began(self) -> Option<Time> {
         let history = &self.progress.phase_history;
         let namespace = self.world.namespace.as_ref();
         let since = self.meta.deleting.as_ref();
-        let since = since
+        since
             .or(self.status().finished_at.as_ref())
             .or_else(|| namespace?.deleting.as_ref())
             .or_else(|| Some(&history.last()?.started_at))
-            .or(self.meta.created.as_ref());
-        (*self).summary(since.cloned())
+            .or(self.meta.created.as_ref())
+            .cloned()
     }
 }
 
@@ -177,7 +171,7 @@ fn cancelling(run: Run<'_>) -> Option<Finding> {
         return None;
     }
     let mut finding = match run.running_pod() {
-        Some(pod) => stopping(run, pod, Stop::Ours(Reason::Cancelled)),
+        Some(pod) => stopping(*run, pod, Stop::Ours(Reason::Cancelled)),
         None => Finding::new(State::Waiting, ""),
     };
     if finding.state != State::Blocked {
@@ -218,7 +212,7 @@ fn suspended(run: Run<'_>) -> Option<Finding> {
     let finding = match job.zip(run.running_pod()) {
         Some((job, pod)) => {
             let above = stopped_job(job, Reason::Suspended, "the run is suspended");
-            stopping(run, pod, Stop::Ours(Reason::Suspended)).below([above])
+            stopping(*run, pod, Stop::Ours(Reason::Suspended)).below([above])
         }
         None => Finding::new(State::Suspended, ""),
     };

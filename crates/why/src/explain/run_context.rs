@@ -4,48 +4,7 @@ use api::tasks::TaskRunStatus;
 
 use super::*;
 
-/// A run and its world.
-#[derive(Clone, Copy)]
-pub(super) struct Run<'a> {
-    subject: Subject<'a>,
-    pub(super) view: &'a RunView,
-}
-
-impl<'a> Deref for Run<'a> {
-    type Target = Subject<'a>;
-
-    fn deref(&self) -> &Subject<'a> {
-        &self.subject
-    }
-}
-
 impl<'a> Run<'a> {
-    pub(super) fn new(world: &'a World, view: &'a RunView) -> Self {
-        let RunView { meta, status, .. } = view;
-        let phase = status.phase;
-        let stated = match phase.is_some_and(Phase::is_terminal) {
-            true => status.finished_at.as_ref(),
-            false => status.progress.last_updated.as_ref(),
-        };
-        let subject = Subject {
-            world,
-            kind: if view.docs.is_some() {
-                "DocsRun"
-            } else {
-                "TaskRun"
-            },
-            noun: "run",
-            meta,
-            namespace: &meta.namespace,
-            phase: phase.map_or("none", Phase::name),
-            progress: &status.progress,
-            stated: stated.or(meta.created.as_ref()),
-            changed: view.changed.as_ref(),
-            undecodable: view.undecodable.as_ref(),
-        };
-        Self { subject, view }
-    }
-
     pub(super) fn status(self) -> &'a TaskRunStatus {
         &self.view.status
     }

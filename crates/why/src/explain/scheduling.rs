@@ -1,12 +1,9 @@
 //! A Pod that fits on no node: parses the scheduler's message and compares it with the nodes.
 
-use pods::unscheduled_reason;
+use pods::{Unfit, UnfitNodes, unfit_nodes, unscheduled_reason};
 
 use super::container::AFTER_EDIT;
 use super::*;
-
-/// The taints that Kubernetes sets on a node that is out of use.
-const OUT_OF_USE: &str = "node.kubernetes.io/";
 
 /// Explains the scheduler's message about a Pod without a node, or returns `None` without a
 /// message.
@@ -17,35 +14,53 @@ pub(super) fn unscheduled(run: Run<'_>, pod: &PodView) -> Option<Finding> {
     {
         return Some(finding);
     }
+    Some(no_node(Origin::Agent(run), pod, said))
+}
+
+/// Explains the scheduler's message by the nodes.
+pub(super) fn no_node(origin: Origin<'_>, pod: &PodView, said: &ConditionView) -> Finding {
+    let subject = origin.subject();
+    let world = subject.world;
+    let since = said.since.as_ref().or(pod.meta.created.as_ref());
     if said.reason == "SchedulingGated" {
-        return Some(finding! {
+        return finding! {
             Blocked "Orchestrator sets no gates: find what does (a queue such as Kueue, a webhook).";
             Error pod.object(), "SchedulingGated", "a scheduling gate that someone put on it holds it";
-            since said.since.as_ref(); seen said.evidence();
-            then pod.object().yaml("'spec.schedulingGates' names it"), run.object().describe("the run");
-        });
+            since since; seen said.evidence();
+            then pod.object().yaml("'spec.schedulingGates' names it"), subject.object().describe(format!("the {}", subject.noun));
+        };
     }
-    let parts = parts(&said.message);
+    let parts = unfit_nodes(&said.message);
     let events = pod.object().describe("the scheduler's Events");
-    let (advice, agent_helps) = advice(run.world, pod, &parts);
+    let (advice, edit_helps) = advice(origin, pod, &parts);
     let finding = finding! { Blocked (advice);
-        link unscheduled_link(run.world, pod, said, "the Agent"); since said.since.as_ref();
+        link unscheduled_link(origin, pod, said, &parts); since since;
     };
-    if !run.may_read("nodes") {
-        let finding = finding.then(events);
-        return Some(match agent_helps {
-            true => finding
-                .then(run.edit_agent("change what it asks for"))
-                .then(run.retry_after_edit()),
-            false => finding,
-        });
+    if !subject.may_read("nodes") {
+        let edit = edit_helps.then(|| origin.edit("change what it asks for"));
+        let retry = origin.retry_after_edit().filter(|_| edit_helps);
+        return finding.then(events).then(edit).then(retry);
     }
-    if let Some(node) = only_node(run.world, &parts) {
-        let finding = with_node(run.world, finding, node);
-        return Some(finding.then(shell!("kubectl get nodes" => "the other nodes")));
+    let is_of_node =
+        |part: &UnfitNodes| part.cause == Unfit::Cordoned || part.cause.is_out_of_use();
+    let is_cause = !parts.is_empty() && parts.iter().all(is_of_node);
+    let mut nodes = world.nodes.iter();
+    if let Some(node) = nodes.find(|node| is_cause && (node.cordoned || !node.is_ready())) {
+        let others = shell!("kubectl get nodes" => "the other nodes");
+        return rows! { finding;
+            link out_of_service(world, node);
+            then commands::node(&node.name), node.cordoned.then(|| commands::uncordon(&node.name));
+            then Some(others).filter(|_| matches!(origin, Origin::Agent(_)));
+        };
     }
-    let full = parts.iter().any(|part| part.what.is_capacity());
-    let selects = parts.iter().any(|part| part.what == What::Selector);
+    if let Origin::Tenant(_, part) = origin {
+        let edit = format!("lower '{}.resources'", part.unwrap_or("server"));
+        return rows! { finding;
+            then commands::allocated(), events, origin.edit(edit);
+        };
+    }
+    let full = parts.iter().any(|part| part.cause.is_capacity());
+    let selects = parts.iter().any(|part| part.cause == Unfit::Selector);
     let mut finding = finding.then(full.then(commands::allocated));
     if selects {
         let labels = pod.node_selector.iter().next();
@@ -60,33 +75,20 @@ pub(super) fn unscheduled(run: Run<'_>, pod: &PodView) -> Option<Finding> {
         };
     }
     let edit = "change 'resources', 'nodeSelector' or 'tolerations', then 'orc retry'";
-    Some(finding.then(run.edit_agent(edit)).then(events))
+    finding.then(origin.edit(edit)).then(events)
 }
 
-/// Adds the node that is the cause, and the commands for it.
-pub(super) fn with_node(world: &World, finding: Finding, node: &NodeView) -> Finding {
-    let uncordon = node.cordoned.then(|| commands::uncordon(&node.name));
-    let finding = finding.link(out_of_service(world, node));
-    finding.then(commands::node(&node.name)).then(uncordon)
-}
-
-/// Returns the link of a Pod that fits on no node. `whose` is the object that would have to tolerate a taint.
-pub(super) fn unscheduled_link(
-    world: &World,
+/// Returns the link of a Pod that fits on no node.
+fn unscheduled_link(
+    origin: Origin<'_>,
     pod: &PodView,
     said: &ConditionView,
-    whose: &str,
+    parts: &[UnfitNodes],
 ) -> Link {
-    let parts = parts(&said.message);
-    let why: Vec<String> = parts
-        .iter()
-        .map(|part| part.words(world, pod, whose))
-        .collect();
-    let is_empty = said
-        .message
-        .to_lowercase()
-        .starts_with("no nodes available");
-    let why = match (is_empty, why.is_empty()) {
+    let why = parts.iter().map(|part| words(part, origin, pod));
+    let why: Vec<String> = why.collect();
+    let lower = said.message.to_lowercase();
+    let why = match (lower.starts_with("no nodes available"), why.is_empty()) {
         (true, _) => ": the cluster has no nodes at all".to_owned(),
         (false, true) => String::new(),
         (false, false) => format!(": {}", why.join("; ")),
@@ -96,130 +98,48 @@ pub(super) fn unscheduled_link(
     }
 }
 
-/// One of the scheduler's reasons, with the number of nodes that it applies to.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) count: usize,
-    pub(super) what: What,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
-    Insufficient(String),
-    Taint(String),
-    Selector,
-    Cordoned,
-    TooManyPods,
-    Other(String),
-}
-
-impl What {
-    /// Returns whether nodes lack capacity.
-    pub(super) fn is_capacity(&self) -> bool {
-        matches!(self, Self::Insufficient(_) | Self::TooManyPods)
-    }
-
-    /// Returns whether a taint shows that a node is out of use.
-    pub(super) fn is_out_of_use(&self) -> bool {
-        matches!(self, Self::Taint(taint) if taint.starts_with(OUT_OF_USE))
-    }
-}
-
-/// Parses `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {a: b}.
-/// preemption: …`.
-pub(super) fn parts(message: &str) -> Vec<Part> {
-    let Some((_, rest)) = message.split_once("nodes are available: ") else {
-        return Vec::new();
+/// Formats why nodes cannot take the Pod.
+fn words(unfit: &UnfitNodes, origin: Origin<'_>, pod: &PodView) -> String {
+    let world = origin.subject().world;
+    let nodes = match unfit.count {
+        0 => "some nodes".to_owned(),
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
     };
-    let ends = [
-        ". preemption:",
-        ". no new claims",
-        ". still not schedulable",
-    ];
-    let end = ends.iter().filter_map(|word| rest.find(word)).min();
-    let list = rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest);
-    let mut pieces: Vec<String> = Vec::new();
-    for piece in list.trim_end_matches('.').split(", ") {
-        let is_new = piece.starts_with(|letter: char| letter.is_ascii_digit());
-        match pieces.last_mut() {
-            // This comma is inside the text of one reason.
-            Some(last) if !is_new => {
-                last.push_str(", ");
-                last.push_str(piece);
-            }
-            Some(_) | None => pieces.push(piece.to_owned()),
+    match &unfit.cause {
+        Unfit::Insufficient(resource) => {
+            let asked = pod
+                .containers
+                .iter()
+                .filter_map(|one| one.requests.get(resource));
+            let asked: Vec<&str> = asked.map(String::as_str).collect();
+            let asked = match asked.is_empty() {
+                true => "?".to_owned(),
+                false => asked.join(" + "),
+            };
+            let largest = largest(world, resource).map_or_else(String::new, |(_, amount)| {
+                format!("; the largest node has {amount} in all")
+            });
+            format!("too little {resource} free on {nodes} (asked for: {asked}{largest})")
         }
-    }
-    pieces.iter().take(8).map(|piece| part(piece)).collect()
-}
-
-fn part(piece: &str) -> Part {
-    let (count, words) = match piece.split_once(' ') {
-        Some((count, words)) => match count.parse() {
-            Ok(count) => (count, words),
-            Err(_) => (0, piece),
-        },
-        None => (0, piece),
-    };
-    let what = if let Some(resource) = words.strip_prefix("Insufficient ") {
-        What::Insufficient(resource.to_owned())
-    } else if let Some((_, taint)) = words.split_once("untolerated taint") {
-        let taint = taint.trim_start_matches("(s)").trim();
-        What::Taint(taint.trim_matches(['{', '}', ' ']).to_owned())
-    } else if words.contains("affinity/selector") {
-        What::Selector
-    } else if words.contains("were unschedulable") {
-        What::Cordoned
-    } else if words.contains("Too many pods") {
-        What::TooManyPods
-    } else {
-        What::Other(words.to_owned())
-    };
-    Part { count, what }
-}
-
-impl Part {
-    /// Formats the reason as text. `whose` is the object that would have to tolerate a taint.
-    fn words(&self, world: &World, pod: &PodView, whose: &str) -> String {
-        let nodes = match self.count {
-            0 => "some nodes".to_owned(),
-            1 => "1 node".to_owned(),
-            count => format!("{count} nodes"),
-        };
-        match &self.what {
-            What::Insufficient(resource) => {
-                let asked = pod
-                    .containers
-                    .iter()
-                    .filter_map(|one| one.requests.get(resource));
-                let asked: Vec<&str> = asked.map(String::as_str).collect();
-                let asked = match asked.is_empty() {
-                    true => "?".to_owned(),
-                    false => asked.join(" + "),
-                };
-                let largest = largest(world, resource).map_or_else(String::new, |(_, amount)| {
-                    format!("; the largest node has {amount} in all")
-                });
-                format!("too little {resource} free on {nodes} (asked for: {asked}{largest})")
+        Unfit::Taint(taint) => {
+            let taint = taint.trim_end_matches(": ").trim_end_matches(':');
+            let key = taint.split(':').next();
+            let is_it = |known: &String| known.split(['=', ':']).next() == key;
+            let named = named(world, |node| node.taints.iter().any(is_it));
+            one_of! { (unfit.cause.is_out_of_use(), origin);
+                (true, _) => "{nodes} out of use{named}: taint '{taint}'";
+                (false, Origin::Agent(_)) => "{nodes} with the taint '{taint}', which the Agent does not tolerate{named}";
+                (false, Origin::Tenant(..)) => "{nodes} with the taint '{taint}', which the Pod does not tolerate{named}";
             }
-            What::Taint(taint) => {
-                let taint = taint.trim_end_matches(": ").trim_end_matches(':');
-                let key = taint.split(':').next();
-                let is_it = |known: &String| known.split(['=', ':']).next() == key;
-                let named = named(world, |node| node.taints.iter().any(is_it));
-                one_of! { self.what.is_out_of_use();
-                    true => "{nodes} out of use{named}: taint '{taint}'";
-                    false => "{nodes} with the taint '{taint}', which {whose} does not tolerate{named}";
-                }
-            }
-            What::Selector => {
-                let labels = selector(world, pod);
-                format!("{nodes} without the labels that are asked for{labels}")
-            }
-            What::Cordoned => format!("{nodes} cordoned{}", cordoned(world)),
-            What::TooManyPods => format!("{nodes} full of Pods"),
-            What::Other(words) => format!("{nodes}: {words}"),
         }
+        Unfit::Selector => {
+            let labels = selector(world, pod);
+            format!("{nodes} without the labels that are asked for{labels}")
+        }
+        Unfit::Cordoned => format!("{nodes} cordoned{}", named(world, |node| node.cordoned)),
+        Unfit::TooManyPods => format!("{nodes} full of Pods"),
+        Unfit::Other(words) => format!("{nodes}: {words}"),
     }
 }
 
@@ -241,10 +161,6 @@ fn named(world: &World, is: impl Fn(&NodeView) -> bool) -> String {
         [one, two, three, more @ ..] if !more.is_empty() => " ({one}, {two}, {three} and {} more)", more.len();
         few => " ({})", few.join(", ");
     }
-}
-
-fn cordoned(world: &World) -> String {
-    named(world, |node| node.cordoned)
 }
 
 /// Formats the requested labels and the number of nodes that have them.
@@ -269,96 +185,74 @@ fn selector(world: &World, pod: &PodView) -> String {
     format!(" ({}{who})", labels.join(", "))
 }
 
-/// Returns the advice, and whether a change of the Agent helps.
-fn advice(world: &World, pod: &PodView, parts: &[Part]) -> (String, bool) {
+/// Returns the advice, and whether a change of the Agent or of the Tenant helps.
+fn advice(origin: Origin<'_>, pod: &PodView, parts: &[UnfitNodes]) -> (String, bool) {
+    let world = origin.subject().world;
+    let (resources, placed) = match origin {
+        Origin::Agent(_) => (
+            "the Agent's 'resources'".to_owned(),
+            ": the Pod is placed by itself then",
+        ),
+        Origin::Tenant(_, part) => (format!("'{}.resources'", part.unwrap_or("server")), ""),
+    };
     let mut words: Vec<String> = Vec::new();
-    let mut agent_helps = false;
-    if parts.is_empty() {
-        words.push("Have a node added that can take the Pod.".to_owned());
-    }
-    for Part { what, .. } in parts {
-        let (sentence, is_of_agent) = match what {
-            What::Insufficient(resource) if exceeds_all(world, pod, resource) => (
-                text! { "No node is that large, so freeing others does not help: lower the Agent's 'resources' ({resource}), or add a larger node." },
+    let mut edit_helps = matches!(origin, Origin::Tenant(..));
+    for UnfitNodes { cause: what, .. } in parts {
+        let (sentence, is_of_spec) = match (what, origin) {
+            (Unfit::Insufficient(resource), _) if exceeds_all(world, pod, resource) => (
+                text! { "No node is that large, so freeing others does not help: lower {resources} ({resource}), or add a larger node." },
                 true,
             ),
-            What::Insufficient(_) | What::TooManyPods => (
-                "Add a node or free some, or lower the Agent's 'resources'.".to_owned(),
+            (Unfit::Insufficient(_) | Unfit::TooManyPods, _) => (
+                text! { "Add a node or free some, or lower {resources}." },
                 true,
             ),
-            What::Taint(_) if what.is_out_of_use() => (
-                format!("{}: the Pod is placed by itself then.", fix_node(world)),
-                false,
-            ),
-            What::Taint(_) => (
+            (Unfit::Taint(_), _) if what.is_out_of_use() => {
+                let names = named(world, |node| !node.is_ready());
+                let sentence = format!("Fix the node that is not ready{names}{placed}.");
+                (sentence, false)
+            }
+            (Unfit::Cordoned, _) => {
+                let names = named(world, |node| node.cordoned);
+                let sentence =
+                    text! { "Uncordon the node{names} when its maintenance is over{placed}." };
+                (sentence, false)
+            }
+            (Unfit::Taint(_), Origin::Agent(_)) => (
                 "Add a toleration to the Agent, if its runs may use such nodes.".to_owned(),
                 true,
             ),
-            What::Selector => (
+            (Unfit::Taint(_), Origin::Tenant(..)) => (
+                "A Tenant's Pods tolerate no taints: have a node without that taint.".to_owned(),
+                false,
+            ),
+            (Unfit::Selector, Origin::Agent(_)) => (
                 "Label a node, or correct the Agent's 'nodeSelector'.".to_owned(),
                 true,
             ),
-            What::Cordoned => (
-                format!("{}: the Pod is placed by itself then.", uncordon(world)),
-                false,
-            ),
-            What::Other(_) => ("The words are the scheduler's.".to_owned(), true),
+            (Unfit::Other(_), Origin::Agent(_)) => {
+                ("The words are the scheduler's.".to_owned(), true)
+            }
+            (Unfit::Selector | Unfit::Other(_), Origin::Tenant(..)) => continue,
         };
-        agent_helps |= is_of_agent;
+        edit_helps |= is_of_spec;
         if !words.contains(&sentence) {
             words.push(sentence);
         }
     }
-    if agent_helps {
-        words.push(AFTER_EDIT.to_owned());
-    }
-    (words.join(" "), agent_helps)
-}
-
-/// Returns the advice for a Pod of a Tenant. `field` is the component in the Tenant's spec.
-pub(super) fn tenant_advice(world: &World, pod: &PodView, parts: &[Part], field: &str) -> String {
-    let is = |wanted: fn(&What) -> bool| parts.iter().any(|part| wanted(&part.what));
-    let mut words: Vec<String> = Vec::new();
-    let too_large = parts.iter().find_map(|part| match &part.what {
-        What::Insufficient(resource) if exceeds_all(world, pod, resource) => Some(resource),
-        What::Insufficient(_)
-        | What::Taint(_)
-        | What::Selector
-        | What::Cordoned
-        | What::TooManyPods
-        | What::Other(_) => None,
-    });
-    if let Some(resource) = too_large {
-        words.push(format!("No node is that large, so freeing others does not help: lower '{field}.resources' ({resource}), or add a larger node."));
-    } else if is(What::is_capacity) {
-        words.push(text! { "Add a node or free some, or lower '{field}.resources'." });
-    }
-    if is(|what| *what == What::Cordoned) {
-        words.push(format!("{}.", uncordon(world)));
-    }
-    if is(What::is_out_of_use) {
-        words.push(format!("{}.", fix_node(world)));
-    } else if is(|what| matches!(what, What::Taint(_))) {
-        words
-            .push("A Tenant's Pods tolerate no taints: have a node without that taint.".to_owned());
-    }
+    let (unknown, end) = match origin {
+        Origin::Agent(_) if edit_helps => ("", AFTER_EDIT),
+        Origin::Agent(_) => ("Have a node added that can take the Pod.", ""),
+        Origin::Tenant(..) => (
+            "Have a node added that can take the Pod: the words are the scheduler's.",
+            "It is placed by itself then.",
+        ),
+    };
     if words.is_empty() {
-        words.push(
-            "Have a node added that can take the Pod: the words are the scheduler's.".to_owned(),
-        );
+        words.push(unknown.to_owned());
     }
-    words.push("It is placed by itself then.".to_owned());
-    words.join(" ")
-}
-
-fn fix_node(world: &World) -> String {
-    let names = named(world, |node| !node.is_ready());
-    format!("Fix the node that is not ready{names}")
-}
-
-fn uncordon(world: &World) -> String {
-    let names = cordoned(world);
-    format!("Uncordon the node{names} when its maintenance is over")
+    words.push(end.to_owned());
+    (words.join(" ").trim_end().to_owned(), edit_helps)
 }
 
 /// Returns whether the request is larger than the total of the largest node.
@@ -370,14 +264,6 @@ fn exceeds_all(world: &World, pod: &PodView, resource: &str) -> bool {
         .filter_map(|one| amount(&one.requests))
         .sum();
     largest(world, resource).is_some_and(|(largest, _)| asked > largest)
-}
-
-/// Returns the node that is the cause, if all reasons are about cordoned or unready nodes.
-pub(super) fn only_node<'a>(world: &'a World, parts: &[Part]) -> Option<&'a NodeView> {
-    let of_node = |part: &Part| part.what == What::Cordoned || part.what.is_out_of_use();
-    let is_cause = !parts.is_empty() && parts.iter().all(of_node);
-    let mut nodes = world.nodes.iter();
-    nodes.find(|node| is_cause && (node.cordoned || !node.is_ready()))
 }
 
 /// Returns the link of a node that is cordoned or not ready.
@@ -392,6 +278,3 @@ pub(super) fn out_of_service(world: &World, node: &NodeView) -> Link {
         seen world.seen("spec.unschedulable", "true");
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -21,37 +21,46 @@ pub(super) enum Stop {
 }
 
 /// Explains a Pod that is being stopped.
-pub(super) fn stopping(run: Run<'_>, pod: &PodView, by: Stop) -> Finding {
-    let (world, name) = (run.world, &pod.meta.name);
-    let mut link = said(run, pod, by);
+pub(super) fn stopping(subject: Subject<'_>, pod: &PodView, by: Stop) -> Finding {
+    let (world, name) = (subject.world, &pod.meta.name);
+    let link = said(subject, pod, by);
     if let Some(node) = world.lost_node(pod) {
-        return lost(world, node).below([link]);
+        let finding = match subject.kind {
+            "Tenant" => node_lost(world, node, ""),
+            _ => lost(world, node),
+        };
+        return finding.below([link]);
     }
-    if let Some(finding) = held(run, pod, &link) {
+    if let Some(finding) = held(world, pod, &link) {
         return finding;
     }
-    let is_gone = |node: &&String| run.exists("Node", node) == Some(false);
+    let link = stopped(subject, pod, by);
+    let is_gone = |node: &&String| world.exists("Node", node) == Some(false);
     let gone = pod.node.as_ref().filter(is_gone);
-    link = link.evidence(gone.map(|node| world.seen(&format!("Node '{node}'"), "not found")));
-    let is_late = is_overdue(world, pod);
-    if is_late {
-        link.health = Health::Error;
-    }
-    let node = pod.node.as_ref().filter(|_| is_late);
+    let gone = gone.map(|node| world.seen(&format!("Node '{node}'"), "not found"));
+    let node = pod.node.as_ref().filter(|_| link.health == Health::Error);
     let advice = one_of! { (node, by);
         (Some(node), _) => "Pod '{name}' should have been killed by now: check node '{node}'.";
-        (None, Stop::Outside) => "Nothing: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}", count(run);
+        (None, Stop::Outside) => "Nothing: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}", count(world);
         (None, Stop::Ours(_)) => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
     };
     finding! { Waiting (advice);
-        link link;
-        then node.filter(|_| run.may_read("nodes")).map(|node| commands::node(node));
+        link link; seen gone;
+        then node.filter(|_| world.may_read("nodes")).map(|node| commands::node(node));
         then pod.object().yaml("its conditions and finalizers");
     }
 }
 
+/// Returns the link of a Pod that has to stop.
+pub(super) fn stopped(subject: Subject<'_>, pod: &PodView, by: Stop) -> Link {
+    Link {
+        health: Health::error_if(is_overdue(subject.world, pod)),
+        ..said(subject, pod, by)
+    }
+}
+
 /// Returns whether the kubelet should already have killed the Pod.
-pub(super) fn is_overdue(world: &World, pod: &PodView) -> bool {
+fn is_overdue(world: &World, pod: &PodView) -> bool {
     match &pod.meta.stop_by {
         Some(end) => world.age(Some(end)) > SLACK,
         None => world.age(pod.meta.deleting.as_ref()) > GRACE,
@@ -59,8 +68,8 @@ pub(super) fn is_overdue(world: &World, pod: &PodView) -> bool {
 }
 
 /// Formats the number of disruptions and the limit.
-fn count(run: Run<'_>) -> String {
-    match run.status().disruptions {
+fn count(world: &World) -> String {
+    match world.run.as_ref().map_or(0, |run| run.status.disruptions) {
         0 => "The 6th disruption ends the run.".to_owned(),
         count => format!("This is disruption {count}; the 6th ends the run."),
     }
@@ -68,31 +77,32 @@ fn count(run: Run<'_>) -> String {
 
 /// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
 pub(super) fn replaced(run: Run<'_>, pod: &PodView) -> Finding {
-    finding! { Waiting "Nothing: another Pod takes its place by itself, and no attempt is used. {}", count(run);
-        link said(run, pod, Stop::Outside);
+    finding! { Waiting "Nothing: another Pod takes its place by itself, and no attempt is used. {}", count(run.world);
+        link said(*run, pod, Stop::Outside);
         then run.logs(pod), run.look_again();
     }
 }
 
 /// Returns the Pod's own link.
-fn said(run: Run<'_>, pod: &PodView, by: Stop) -> Link {
+fn said(subject: Subject<'_>, pod: &PodView, by: Stop) -> Link {
+    let world = subject.world;
     let node = pod.node.as_deref().unwrap_or("(none)");
     let told = pod.meta.deleting.as_ref();
     let disruption = pod.disruption();
     let since = told.or_else(|| disruption.and_then(|known| known.since.as_ref()));
-    let until = killed(run.world, pod);
+    let until = killed(world, pod);
     let (reason, sentence) = match (by, told) {
         (Stop::Outside, _) => {
             let who =
                 disruption.map_or("someone asked for its deletion", |known| who(&known.reason));
             let sentence = one_of! { pod.may_run();
-                true => "is being terminated by another actor{}: {who}", run.since(since);
-                false => "was terminated by another actor{}: {who}", run.ago(since);
+                true => "is being terminated by another actor{}: {who}", world.since(since);
+                false => "was terminated by another actor{}: {who}", world.ago(since);
             };
             (Reason::Disrupted, sentence)
         }
         (Stop::Ours(reason), Some(at)) => {
-            let at = run.when(at);
+            let at = world.when(at);
             (
                 reason,
                 format!("on node '{node}' was asked to stop at {at}{until}"),
@@ -112,7 +122,7 @@ fn said(run: Run<'_>, pod: &PodView, by: Stop) -> Link {
             until.trim_start_matches([',', ' ']),
             told,
         ),
-        None => link.evidence(run.seen("status.phase", &pod.phase)),
+        None => link.evidence(world.seen("status.phase", &pod.phase)),
     }
 }
 
@@ -141,10 +151,10 @@ fn who(reason: &str) -> &'static str {
 
 /// Explains an unmanaged finalizer that keeps the Pod. The Job controller's own finalizer is
 /// removed with its Job.
-fn held(run: Run<'_>, pod: &PodView, link: &Link) -> Option<Finding> {
+fn held(world: &World, pod: &PodView, link: &Link) -> Option<Finding> {
     let mut finalizers = pod.meta.finalizers.iter();
     let holder = finalizers.find(|name| *name != "batch.kubernetes.io/job-tracking")?;
-    let at = run.when(pod.meta.deleting.as_ref()?);
+    let at = world.when(pod.meta.deleting.as_ref()?);
     let name = &pod.meta.name;
     let link = Link {
         reason: "Finalizer".to_owned(),

@@ -24,6 +24,93 @@ pub(super) struct Subject<'a> {
     pub(super) undecodable: Option<&'a String>,
 }
 
+/// A view of a kind, with its subject.
+pub(super) struct Of<'a, V> {
+    subject: Subject<'a>,
+    pub(super) view: &'a V,
+}
+
+pub(super) type Agent<'a> = Of<'a, AgentView>;
+pub(super) type Object<'a> = Of<'a, ObjectView>;
+pub(super) type Run<'a> = Of<'a, RunView>;
+pub(super) type Tenant<'a> = Of<'a, TenantView>;
+
+/// A view that can be a subject.
+pub(super) trait View {
+    fn subject<'a>(&'a self, world: &'a World) -> Subject<'a>;
+}
+
+impl<'a, V: View> Of<'a, V> {
+    pub(super) fn new(world: &'a World, view: &'a V) -> Self {
+        let subject = view.subject(world);
+        Self { subject, view }
+    }
+}
+
+// Derived implementations would need a view that can be copied.
+impl<V> Clone for Of<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Of<'_, V> {}
+
+impl<'a, V> Deref for Of<'a, V> {
+    type Target = Subject<'a>;
+
+    fn deref(&self) -> &Subject<'a> {
+        &self.subject
+    }
+}
+
+/// Implements [`View`] by a row: kind, noun, namespace of the children, phase, the part of the status that
+/// all kinds have, and the time of its end.
+macro_rules! views {
+    ($($type:ty, $view:ident: $kind:expr, $noun:expr, $place:expr, $phase:expr, $progress:expr, $end:expr;)+) => {$(
+        impl View for $type {
+            fn subject<'a>(&'a self, world: &'a World) -> Subject<'a> {
+                let $view = self;
+                let (meta, progress): (&Meta, &CommonStatus) = (&$view.meta, $progress);
+                let stated: Option<&Time> = $end;
+                Subject {
+                    world,
+                    kind: $kind,
+                    noun: $noun,
+                    meta,
+                    namespace: $place,
+                    phase: $phase.unwrap_or("none"),
+                    progress,
+                    stated: stated.or(progress.last_updated.as_ref()).or(meta.created.as_ref()),
+                    changed: $view.changed.as_ref(),
+                    undecodable: $view.undecodable.as_ref(),
+                }
+            }
+        }
+    )+};
+}
+
+views! {
+    AgentView, it: "Agent", "Agent", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
+    ObjectView, it: &it.kind, &it.kind, &it.meta.namespace, it.phase.as_deref(), &it.status, None;
+    RunView, it: it.kind(), "run", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, it.end();
+    TenantView, it: "Tenant", "Tenant", &it.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
+}
+
+impl RunView {
+    fn kind(&self) -> &'static str {
+        match self.docs {
+            Some(_) => "DocsRun",
+            None => "TaskRun",
+        }
+    }
+
+    fn end(&self) -> Option<&Time> {
+        let is_over = self.status.phase.is_some_and(Phase::is_terminal);
+        self.status.finished_at.as_ref().filter(|_| is_over)
+    }
+}
+
 /// Explanations call the functions of the world on the subject.
 impl Deref for Subject<'_> {
     type Target = World;
@@ -240,6 +327,51 @@ impl Evidence {
     pub(super) fn of(known: &Condition) -> Self {
         let source = text! { "condition {}={} ({})", known.type_, known.status, known.reason };
         Self::new(source, &known.message, Some(&known.last_transition_time))
+    }
+}
+
+/// A message of another component about a problem.
+pub(super) struct Report<'a> {
+    pub(super) source: String,
+    pub(super) message: &'a str,
+    pub(super) at: Option<&'a Time>,
+    /// The time since when the problem exists.
+    pub(super) since: Option<&'a Time>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn in_status(message: &'a str, at: Option<&'a Time>) -> Self {
+        Self {
+            source: "status.message".to_owned(),
+            message,
+            at,
+            since: None,
+        }
+    }
+
+    pub(super) fn in_event(event: &'a EventView) -> Self {
+        Self {
+            source: event.source(),
+            message: &event.message,
+            at: event.last.as_ref(),
+            since: event.first.as_ref(),
+        }
+    }
+
+    /// Adds the message to a link.
+    pub(super) fn seen(&self, link: Link) -> Link {
+        link.since(self.since)
+            .seen(&self.source, self.message, self.at)
+    }
+
+    /// Returns the link of an object with a problem.
+    pub(super) fn link(
+        &self,
+        object: ObjectRef,
+        reason: impl ToString,
+        text: impl Into<String>,
+    ) -> Link {
+        self.seen(link! { Error object, reason, (text); })
     }
 }
 

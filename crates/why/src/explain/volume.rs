@@ -5,6 +5,9 @@ use pods::{MOUNT_WARNINGS, warning_reason};
 use super::container::AFTER_EDIT;
 use super::*;
 
+/// The way to another class for the claim of a Tenant's Redis.
+const UNCHANGING: &str = "'redis.storage' cannot be changed: for another class, take the data elsewhere, remove 'redis' from the Tenant, delete the claim, and ask for 'redis' again.";
+
 /// Returns the link of a Pod that waits for a claim.
 pub(super) fn waits(pod: &PodView, claim: &str) -> Link {
     link! { Waiting pod.object(), Reason::VolumeNotReady, "waits for its volume, claim '{claim}'";
@@ -25,7 +28,7 @@ pub(super) fn claims(run: Run<'_>, pod: &PodView) -> Option<Finding> {
     let name = names.find(|name| claim(name).is_none_or(|claim| claim.phase != "Bound"))?;
     let within = run.namespace;
     let finding = match claim(name) {
-        Some(claim) => of_run(run, claim),
+        Some(claim) => Pending::new(*run, claim).explain(Origin::Agent(run)),
         None if run.exists("PersistentVolumeClaim", name) == Some(false) => finding! {
             Blocked "Claim '{name}' is created with the Pod: check the namespace's quota for claims, and find out who deletes them.";
             Error run.here("PersistentVolumeClaim", name), Reason::VolumeNotReady, "does not exist";
@@ -43,7 +46,7 @@ pub(super) struct Pending<'a> {
     subject: Subject<'a>,
     claim: &'a ClaimView,
     object: ObjectRef,
-    pub(super) class: &'a str,
+    class: &'a str,
     /// The newest Event about the claim; a warning comes first.
     said: Option<&'a EventView>,
     provisioner: Option<&'a str>,
@@ -67,11 +70,6 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Returns the warning about the claim.
-    fn warning(&self) -> Option<&'a EventView> {
-        self.said.filter(|event| event.warning)
-    }
-
     fn link(&self, health: Health, more: &str) -> Link {
         let ClaimView {
             meta, phase, size, ..
@@ -88,7 +86,7 @@ impl<'a> Pending<'a> {
     }
 
     /// Explains that the claim waits for a missing object, the deepest link.
-    pub(super) fn missing(&self, advice: String, object: ObjectRef, sentence: &str) -> Finding {
+    fn missing(&self, advice: String, object: ObjectRef, sentence: String) -> Finding {
         let reason = match object.kind.as_str() {
             "CSIDriver" => "NoProvisioner",
             _ => Reason::DependencyNotReady.name(),
@@ -99,88 +97,70 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Explains that the storage class does not exist. `names` is the field with its name.
-    pub(super) fn no_class(&self, names: &str, advice: String) -> Option<Finding> {
-        let class = ObjectRef::cluster("StorageClass", self.class);
-        let is_missing = self.subject.exists("StorageClass", self.class) == Some(false);
-        let sentence = format!("does not exist, and {names} names it");
-        is_missing.then(|| {
-            let finding = self.missing(advice, class, &sentence);
-            finding
-                .evidence(self.subject.not_found())
-                .then(commands::storage_classes())
-        })
-    }
-
-    /// Explains that the storage driver is not installed. `or` is the end of the advice.
-    pub(super) fn no_driver(&self, or: &str) -> Option<Finding> {
-        let driver = self.provisioner?;
-        if self.subject.exists("CSIDriver", driver) != Some(false) {
-            return None;
+    /// Explains why the claim has no volume: the class, the driver, or the provisioner's message.
+    pub(super) fn explain(&self, origin: Origin<'_>) -> Finding {
+        let (subject, class) = (self.subject, self.class);
+        let look = self.object.describe("the claim's Events");
+        let is_run = matches!(origin, Origin::Agent(_));
+        let (names, create, or) = match origin {
+            Origin::Agent(_) => (
+                "the Agent's workspace",
+                text! { "Have StorageClass '{class}' created, or name another in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}" },
+                text! { ", or name another class in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}" },
+            ),
+            Origin::Tenant(..) => (
+                "the Tenant's 'redis.storage.storageClassName'",
+                text! { "Have StorageClass '{class}' created: it goes on by itself then. Otherwise: {UNCHANGING}" },
+                format!(". Otherwise: {UNCHANGING}"),
+            ),
+        };
+        if class.is_empty() && !is_run {
+            let advice = text! { "Have one StorageClass marked as the default; the claim gets it by itself. Or: {UNCHANGING}" };
+            let object = ObjectRef::cluster("StorageClass", "(default)");
+            let sentence = text! { "the cluster has no default StorageClass, and 'redis.storage.storageClassName' names none" };
+            return rows! { self.missing(advice, object, sentence);
+                seen "spec.storageClassName" => "none", self.claim.meta.created.as_ref();
+                then commands::storage_classes(), look;
+            };
         }
-        let object = ObjectRef::cluster("CSIDriver", driver);
-        let sentence = text! { "no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{}'", self.class };
-        let advice = text! { "Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs{or}" };
-        Some(
-            rows! { self.missing(advice, object, &sentence); seen self.subject.not_found();
-                shell "kubectl get csidrivers,storageclass" => "what is installed";
-                then self.look();
-            },
-        )
-    }
-
-    /// Explains the problem by the provisioner's message. `and` is the end of a command's purpose.
-    pub(super) fn refused(&self, and: &str) -> Finding {
+        if subject.exists("StorageClass", class) == Some(false) {
+            let object = ObjectRef::cluster("StorageClass", class);
+            let sentence = format!("does not exist, and {names} names it");
+            let edit = is_run.then(|| origin.edit("name another class"));
+            return rows! { self.missing(create, object, sentence);
+                seen subject.not_found();
+                then commands::storage_classes(), edit.unwrap_or(look), origin.retry_after_edit();
+            };
+        }
+        let warning = self.said.filter(|event| event.warning);
         let driver = self.provisioner.unwrap_or("(unknown)");
-        let why = self.warning().map(|event| format!("; {}", event.message));
-        // A user who may not list objects of all namespaces cannot run this command.
-        let pods = self.subject.may_read("leases").then(|| {
-            shell!("kubectl get pods -A -o wide | grep -i -E 'csi|provisioner'" => "find the Pods of '{driver}'{and}")
-        });
+        let is_missing = subject.exists("CSIDriver", driver) == Some(false);
+        if is_missing && (is_run || warning.is_none()) {
+            let object = ObjectRef::cluster("CSIDriver", driver);
+            let sentence = text! { "no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{class}'" };
+            let advice = text! { "Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs{or}" };
+            return rows! { self.missing(advice, object, sentence); seen subject.not_found();
+                shell "kubectl get csidrivers,storageclass" => "what is installed";
+                then look;
+            };
+        }
+        let waits = |event: &EventView| event.reason == "WaitForFirstConsumer" && !event.warning;
+        if is_run && self.said.is_some_and(waits) {
+            return finding! { Waiting "The volume is made when the Pod has a node: what blocks is above.";
+                link self.link(Health::Waiting, "");
+                then look;
+            };
+        }
+        let why = warning.map(|event| format!("; {}", event.message));
+        let and = if is_run { "" } else { ", and read their log" };
+        // A user who may not list objects of all namespaces cannot run these commands.
+        let may_look = subject.may_read("leases");
+        let pods = shell!("kubectl get pods -A -o wide | grep -i -E 'csi|provisioner'" => "find the Pods of '{driver}'{and}");
+        let logs = shell!("kubectl logs -n <NAMESPACE> <POD> --all-containers --prefix --tail=50" => "then read their log");
         finding! { Blocked "The words are those of the provisioner '{driver}', or about it: read its log, and check the space that it has. It tries again by itself.";
             link self.link(Health::Error, &why.unwrap_or_default());
-            then self.look(), pods;
+            then look, Some(pods).filter(|_| may_look), Some(logs).filter(|_| may_look && is_run);
         }
-    }
-
-    pub(super) fn look(&self) -> Command {
-        self.object.describe("the claim's Events")
-    }
-
-    /// Returns whether the provisioner reports a problem.
-    pub(super) fn is_refused(&self) -> bool {
-        self.warning().is_some()
-    }
-}
-
-fn of_run(run: Run<'_>, claim: &ClaimView) -> Finding {
-    let pending = Pending::new(*run, claim);
-    let class = pending.class;
-    let advice = text! { "Have StorageClass '{class}' created, or name another in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}" };
-    if let Some(finding) = pending.no_class("the Agent's workspace", advice) {
-        return finding
-            .then(run.edit_agent("name another class"))
-            .then(run.retry_after_edit());
-    }
-    let or = text! { ", or name another class in the Agent's 'workspace.storageClassName'. {AFTER_EDIT}" };
-    if let Some(finding) = pending.no_driver(&or) {
-        return finding;
-    }
-    let waits = pending
-        .said
-        .filter(|event| event.reason == "WaitForFirstConsumer");
-    if waits.is_some_and(|event| !event.warning) {
-        return finding! { Waiting "The volume is made when the Pod has a node: what blocks is above.";
-            link pending.link(Health::Waiting, "");
-            then pending.look();
-        };
-    }
-    let finding = pending.refused("");
-    match run.may_read("leases") {
-        true => rows! { finding;
-            shell "kubectl logs -n <NAMESPACE> <POD> --all-containers --prefix --tail=50" => "then read their log";
-        },
-        false => finding,
     }
 }
 
@@ -188,14 +168,8 @@ fn of_run(run: Run<'_>, claim: &ClaimView) -> Finding {
 pub(super) fn mounts(run: Run<'_>, pod: &PodView) -> Option<Finding> {
     let (event, link) = unmounted(run.world, pod)?;
     if link.reason == Reason::SecretNotFound.name() {
-        let words = Words {
-            source: event.source(),
-            message: &event.message,
-            at: event.last.as_ref(),
-            since: event.first.as_ref(),
-            is_over: false,
-        };
-        return Some(container::secret(run, pod.object(), &words));
+        let (origin, said) = (Origin::Agent(run), Report::in_event(event));
+        return Some(container::missing(origin, pod.object(), &said, false));
     }
     let look = pod.object().describe("all Events of the Pod");
     if event.message.to_lowercase().contains("multi-attach") {

@@ -8,11 +8,11 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::api::ListParams;
+use pods::missing_object;
 
 use super::{EACH, Reader};
-use crate::{
-    explain::missing_thing,
-    world::{ClaimView, EventView, Known, Meta, NodeView, ObjectRef, OtherView, PodView, World},
+use crate::world::{
+    ClaimView, EventView, Known, Meta, NodeView, ObjectRef, OtherView, PodView, World,
 };
 
 /// Reads objects that depend on the objects found before: Events, claims, nodes, and referenced
@@ -160,7 +160,7 @@ async fn needs(reader: &Reader, world: &mut World) {
 /// Returns the missing objects in the kubelet's messages about waiting containers.
 fn named_by_kubelet(pod: &PodView) -> Vec<(String, String)> {
     let waiting = pod.containers.iter();
-    let waiting = waiting.filter_map(|one| missing_thing(&one.state.waiting()?.message));
+    let waiting = waiting.filter_map(|one| missing_object(&one.state.waiting()?.message));
     waiting
         .map(|(kind, name, _)| (kind.to_owned(), name))
         .collect()

@@ -86,8 +86,7 @@ impl TargetKind {
             word => {
                 let row = kinds::all().find(|row| row.has_name(word))?;
                 let known = [Self::TaskRun, Self::DocsRun, Self::Agent, Self::Tenant];
-                let mut known = known.into_iter();
-                let known = known.find(|kind| kind.row() == Some(row));
+                let known = known.into_iter().find(|kind| kind.row() == Some(row));
                 Some(known.unwrap_or(Self::Other(row)))
             }
         }
@@ -109,15 +108,8 @@ impl TargetKind {
     /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::TaskRun => TASK_RUN.name(),
-            Self::DocsRun => DOCS_RUN.name(),
-            Self::Agent => AGENT.name(),
-            Self::Tenant => TENANT.name(),
-            Self::Other(row) => row.name(),
-            Self::Job => "Job",
-            Self::Pod => "Pod",
-        }
+        let built_in = if self == Self::Job { "Job" } else { "Pod" };
+        self.row().map_or(built_in, KindRow::name)
     }
 }
 
@@ -157,31 +149,14 @@ pub enum GatherError {
 
 impl fmt::Display for GatherError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound(ObjectRef {
-                kind,
-                name,
-                namespace,
-            }) => match namespace {
-                Some(within) => {
-                    write!(
-                        out,
-                        "{kind} '{name}' does not exist in namespace '{within}'"
-                    )
-                }
-                None => write!(out, "{kind} '{name}' does not exist"),
-            },
-            Self::NotInstalled(ObjectRef { kind, .. }) => {
-                write!(
-                    out,
-                    "this cluster has no {kind}: Orchestrator's CRDs are not installed"
-                )
-            }
-            Self::Unreadable(what) if what.forbidden => {
-                write!(out, "not allowed to read {}: {}", what.what, what.why)
-            }
-            Self::Unreadable(what) => write!(out, "cannot read {}: {}", what.what, what.why),
-        }
+        let text = one_of! { self;
+            Self::NotFound(ObjectRef { kind, name, namespace: Some(within) }) => "{kind} '{name}' does not exist in namespace '{within}'";
+            Self::NotFound(ObjectRef { kind, name, namespace: None }) => "{kind} '{name}' does not exist";
+            Self::NotInstalled(ObjectRef { kind, .. }) => "this cluster has no {kind}: Orchestrator's CRDs are not installed";
+            Self::Unreadable(Unreadable { what, why, forbidden: true }) => "not allowed to read {what}: {why}";
+            Self::Unreadable(Unreadable { what, why, forbidden: false }) => "cannot read {what}: {why}";
+        };
+        out.write_str(&text)
     }
 }
 

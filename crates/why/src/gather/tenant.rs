@@ -15,6 +15,7 @@ use kube::{
     Api,
     api::{DynamicObject, ListParams},
     core::ApiResource,
+    discovery,
 };
 
 use super::{EACH, List, Read, Reader, leases};
@@ -162,30 +163,11 @@ async fn remaining(reader: &Reader, plural: &str, group: &str) -> Read<Vec<Other
     Ok(items.collect())
 }
 
-/// Resolves a type by discovery. Returns `None` if the server does not know it (anymore).
+/// Resolves a type by discovery. Returns `None` if its group does not have it (anymore).
 async fn resource(reader: &Reader, plural: &str, group: &str) -> Read<Option<ApiResource>> {
-    let client = &reader.client;
-    let (version, list) = if group.is_empty() {
-        let list = client.list_core_api_resources("v1");
-        ("v1".to_owned(), reader.timed(plural, list).await?)
-    } else {
-        let groups = reader.timed(plural, client.list_api_groups()).await?;
-        let found = groups.groups.iter().find(|known| known.name == group);
-        let Some(version) = found.and_then(|known| {
-            let preferred = known.preferred_version.as_ref();
-            preferred.or_else(|| known.versions.first())
-        }) else {
-            return Ok(None);
-        };
-        let list = client.list_api_group_resources(&version.group_version);
-        (version.version.clone(), reader.timed(plural, list).await?)
-    };
-    let known = list.resources.iter().find(|known| known.name == plural);
-    Ok(known.map(|known| ApiResource {
-        group: group.to_owned(),
-        api_version: list.group_version.clone(),
-        version,
-        kind: known.kind.clone(),
-        plural: plural.to_owned(),
-    }))
+    let found = discovery::group(&reader.client, group);
+    let found = reader.timed(plural, found).await?;
+    let mut all = found.recommended_resources().into_iter();
+    let known = all.find(|(resource, _)| resource.plural == plural);
+    Ok(known.map(|(resource, _)| resource))
 }

@@ -18,26 +18,20 @@ impl RunView {
     /// Reads a `TaskRun`.
     #[must_use]
     pub fn read(object: &Value) -> Self {
-        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
-        let (status, undecodable) = status(object);
+        let (meta, status, spec, undecodable) = parts::<_, TaskRunSpec>(object);
         let mut view = Self {
             undecodable,
             status,
             ..Self::of_meta(&meta)
         };
-        match part::<TaskRunSpec>(object, "spec") {
-            Ok(spec) => {
-                view.agent_name = spec.agent_name;
-                view.version = spec.context_version;
-                view.suspend = spec.suspend;
-                view.cancel = spec.cancel;
-                view.timeout_seconds = spec
-                    .timeout
-                    .map(|timeout| std::time::Duration::from(timeout).as_secs());
-                view.max_attempts = spec.retry.map(|retry| retry.max_attempts);
-                view.files = sizes(&spec.markdown_files);
-            }
-            Err(error) => view.undecodable = Some(error),
+        if let Some(spec) = spec {
+            view.agent_name = spec.agent_name;
+            view.version = spec.context_version;
+            view.suspend = spec.suspend;
+            view.cancel = spec.cancel;
+            view.timeout_seconds = spec.timeout.map(seconds);
+            view.max_attempts = spec.retry.map(|retry| retry.max_attempts);
+            view.files = sizes(&spec.markdown_files);
         }
         view
     }
@@ -45,8 +39,7 @@ impl RunView {
     /// Reads a `DocsRun`.
     #[must_use]
     pub fn read_docs(object: &Value) -> Self {
-        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
-        let (own, undecodable) = status::<DocsRunStatus>(object);
+        let (meta, own, spec, undecodable) = parts::<DocsRunStatus, DocsRunSpec>(object);
         let mut docs = DocsView {
             base_commit: own.base_commit.as_deref().map(text),
             branch_head: own.branch_head.as_deref().map(text),
@@ -66,26 +59,19 @@ impl RunView {
             version: ONLY_VERSION,
             ..Self::of_meta(&meta)
         };
-        match part::<DocsRunSpec>(object, "spec") {
-            Ok(spec) => {
-                view.agent_name.clone_from(&spec.agent_name);
-                view.suspend = spec.suspend;
-                view.cancel = spec.cancel;
-                view.timeout_seconds = spec
-                    .timeout
-                    .map(|timeout| std::time::Duration::from(timeout).as_secs());
-                view.files = sizes(&spec.instructions);
-                docs.repository = text(&spec.repository_url);
-                docs.source_branch = text(&spec.source_branch);
-                docs.working_directory = text(&spec.working_directory);
-                docs.output_path = text(&spec.output.path);
-                docs.secret = spec
-                    .credentials_secret_ref
-                    .as_ref()
-                    .map(|secret| text(&secret.name));
-                docs.output_branch = text(&DocsRun::new(&view.meta.name, spec).output_branch());
-            }
-            Err(error) => view.undecodable = Some(error),
+        if let Some(spec) = spec {
+            view.agent_name.clone_from(&spec.agent_name);
+            view.suspend = spec.suspend;
+            view.cancel = spec.cancel;
+            view.timeout_seconds = spec.timeout.map(seconds);
+            view.files = sizes(&spec.instructions);
+            docs.repository = text(&spec.repository_url);
+            docs.source_branch = text(&spec.source_branch);
+            docs.working_directory = text(&spec.working_directory);
+            docs.output_path = text(&spec.output.path);
+            let secret = spec.credentials_secret_ref.as_ref();
+            docs.secret = secret.map(|secret| text(&secret.name));
+            docs.output_branch = text(&DocsRun::new(&view.meta.name, spec).output_branch());
         }
         view.docs = Some(docs);
         view
@@ -115,35 +101,32 @@ impl AgentView {
     /// Reads an `Agent`.
     #[must_use]
     pub fn read(object: &Value) -> Self {
-        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
-        let (status, undecodable) = status(object);
-        let mut view = Self {
+        let (meta, status, spec, undecodable) = parts::<_, AgentSpec>(object);
+        let view = Self {
             meta: Meta::from(&meta),
             changed: changed(&meta),
             undecodable,
             status,
             ..Self::default()
         };
-        match part::<AgentSpec>(object, "spec") {
-            Ok(spec) => view.fill(spec),
-            Err(error) => view.undecodable = Some(error),
-        }
-        view
-    }
-
-    fn fill(&mut self, spec: AgentSpec) {
-        self.needs = needs(&spec);
-        self.image = text(&spec.image);
-        self.user = spec.run_as_user;
-        let resources = spec.resources.unwrap_or_default();
-        let limits = resources.limits.into_iter();
-        self.limits = limits.map(|(name, amount)| (name, amount.0)).collect();
-        self.max_attempts = spec.retry.max_attempts;
-        self.timeout_seconds = std::time::Duration::from(spec.timeout).as_secs();
+        let Some(spec) = spec else { return view };
         let files = spec.instructions.iter();
-        self.instruction_bytes = files.map(|file| file.content.len()).sum();
-        let required = spec.results.into_iter().filter(|result| result.required);
-        self.required_results = required.map(|result| result.name).collect();
+        let instruction_bytes = files.map(|file| file.content.len()).sum();
+        let required = spec.results.iter().filter(|result| result.required);
+        let required_results = required.map(|result| result.name.clone()).collect();
+        let resources = spec.resources.clone().unwrap_or_default();
+        let limits = resources.limits.into_iter();
+        Self {
+            needs: needs(&spec),
+            image: text(&spec.image),
+            user: spec.run_as_user,
+            limits: limits.map(|(name, amount)| (name, amount.0)).collect(),
+            max_attempts: spec.retry.max_attempts,
+            timeout_seconds: seconds(spec.timeout),
+            instruction_bytes,
+            required_results,
+            ..view
+        }
     }
 }
 
@@ -151,8 +134,7 @@ impl ObjectView {
     /// Reads an object of a kind without rules of its own.
     #[must_use]
     pub fn read(kind: &str, object: &Value) -> Self {
-        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
-        let (status, undecodable) = status(object);
+        let (meta, status, _, undecodable) = parts::<_, Value>(object);
         let phase = object.pointer("/status/phase").and_then(Value::as_str);
         Self {
             kind: kind.to_owned(),
@@ -212,21 +194,37 @@ fn needs(spec: &AgentSpec) -> Vec<Need> {
     all
 }
 
-pub(super) fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
+fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
     let value = object.get(key).cloned().unwrap_or(Value::Null);
     serde_json::from_value(value).map_err(|error| text(&error.to_string()))
 }
 
-/// Returns the status, or an empty one if it is missing. If the status cannot be decoded, the error
-/// is returned, too.
-pub(super) fn status<T: DeserializeOwned + Default>(object: &Value) -> (T, Option<String>) {
-    if object.get("status").is_none() {
-        return (T::default(), None);
+/// Returns metadata, status and spec, and the error if the spec or the status cannot be decoded. The
+/// undecodable part is then empty. A missing status is an empty one.
+pub(super) fn parts<T: DeserializeOwned + Default, S: DeserializeOwned>(
+    object: &Value,
+) -> (ObjectMeta, T, Option<S>, Option<String>) {
+    let meta = part(object, "metadata").unwrap_or_default();
+    let (spec, of_spec) = split(part(object, "spec"));
+    let status = object.get("status").map(|_| part(object, "status"));
+    let (status, of_status) = status.map_or((None, None), split);
+    (
+        meta,
+        status.unwrap_or_default(),
+        spec,
+        of_spec.or(of_status),
+    )
+}
+
+fn split<T>(read: Result<T, String>) -> (Option<T>, Option<String>) {
+    match read {
+        Ok(found) => (Some(found), None),
+        Err(error) => (None, Some(error)),
     }
-    match part(object, "status") {
-        Ok(status) => (status, None),
-        Err(error) => (T::default(), Some(error)),
-    }
+}
+
+pub(super) fn seconds(duration: api::Duration) -> u64 {
+    std::time::Duration::from(duration).as_secs()
 }
 
 /// Returns the time of the last write by a manager other than the operator, from the managed

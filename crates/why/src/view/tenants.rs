@@ -2,32 +2,26 @@
 
 use api::{
     names,
-    tenants::{DeletionPolicy, TenantSpec, namespace_of},
+    tenants::{DeletionPolicy, TenantSpec, TenantStatus, namespace_of},
 };
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, StatefulSet},
-        discovery::v1::{Endpoint, EndpointSlice},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use pods::{Rollout, replica_failure};
 use serde_json::Value;
 
 use super::{
-    annotation, optional,
-    ours::{changed, part, status},
+    annotation,
+    ours::{changed, parts, seconds},
     text,
 };
-use crate::world::{EndpointsView, Meta, RedisView, ServerView, TenantView, WorkloadView};
+use crate::world::{Meta, RedisView, ServerView, TenantView, WorkloadView};
 
 impl TenantView {
     /// Reads a `Tenant`.
     #[must_use]
     pub fn read(object: &Value) -> Self {
-        let meta: ObjectMeta = part(object, "metadata").unwrap_or_default();
+        let (meta, status, spec, undecodable) = parts::<TenantStatus, TenantSpec>(object);
         let name = meta.name.clone().unwrap_or_default();
-        let (status, undecodable) = status::<api::tenants::TenantStatus>(object);
-        let mut view = Self {
+        let view = Self {
             meta: Meta::from(&meta),
             changed: changed(&meta),
             force_delete: annotation(&meta, names::FORCE_DELETE) == Some("true"),
@@ -40,88 +34,48 @@ impl TenantView {
             status,
             ..Self::default()
         };
-        match part::<TenantSpec>(object, "spec") {
-            Ok(spec) => view.fill(&name, spec),
-            Err(error) => view.undecodable = Some(error),
-        }
-        view
-    }
-
-    fn fill(&mut self, name: &str, spec: TenantSpec) {
-        self.namespace = namespace_of(name, &spec);
-        self.suspend = spec.suspend;
-        self.has_policies = spec.network_policy.enabled;
-        self.deletion = match spec.deletion.policy {
+        let Some(spec) = spec else { return view };
+        let deletion = match spec.deletion.policy {
             DeletionPolicy::Retain => "Retain",
             DeletionPolicy::Delete => "Delete",
+        };
+        Self {
+            namespace: namespace_of(&name, &spec),
+            suspend: spec.suspend,
+            has_policies: spec.network_policy.enabled,
+            deletion: deletion.to_owned(),
+            deadline_seconds: seconds(spec.deletion.deadline),
+            server: spec.server.map(|server| ServerView {
+                replicas: i32::try_from(server.replicas).unwrap_or(i32::MAX),
+                port: server.port,
+                readiness: server.probes.map(|probes| text(&probes.readiness.path)),
+            }),
+            redis: spec.redis.map(|redis| RedisView {
+                size: text(&redis.storage.size.0),
+            }),
+            ..view
         }
-        .to_owned();
-        self.deadline_seconds = std::time::Duration::from(spec.deletion.deadline).as_secs();
-        self.server = spec.server.map(|server| ServerView {
-            replicas: i32::try_from(server.replicas).unwrap_or(i32::MAX),
-            port: server.port,
-            readiness: server.probes.map(|probes| text(&probes.readiness.path)),
-        });
-        self.redis = spec.redis.map(|redis| RedisView {
-            size: text(&redis.storage.size.0),
-        });
     }
 }
 
 impl From<&Deployment> for WorkloadView {
     fn from(deployment: &Deployment) -> Self {
-        let status = deployment.status.clone().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let failure = conditions
-            .iter()
-            .find(|known| known.type_ == "ReplicaFailure" && known.status == "True");
-        let spec = deployment.spec.as_ref();
         Self {
             kind: "Deployment".to_owned(),
             meta: Meta::from(&deployment.metadata),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas.unwrap_or(0),
-            updated: status.updated_replicas.unwrap_or(0),
-            ready: status.ready_replicas.unwrap_or(0),
-            failure: failure.map(|known| condition!(known)),
+            rollout: Rollout::from(deployment),
+            failure: replica_failure(deployment).map(|known| condition!(known)),
         }
     }
 }
 
 impl From<&StatefulSet> for WorkloadView {
     fn from(set: &StatefulSet) -> Self {
-        let status = set.status.clone().unwrap_or_default();
-        let spec = set.spec.as_ref();
-        // Until the first rollout is complete, `updatedReplicas` is zero if nothing changed.
-        let is_current = status.current_revision == status.update_revision;
-        let updated = status.updated_replicas.unwrap_or(0);
         Self {
             kind: "StatefulSet".to_owned(),
             meta: Meta::from(&set.metadata),
-            observed: status.observed_generation.unwrap_or(-1),
-            wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
-            replicas: status.replicas,
-            updated: if is_current { status.replicas } else { updated },
-            ready: status.ready_replicas.unwrap_or(0),
+            rollout: Rollout::from(set),
             failure: None,
-        }
-    }
-}
-
-impl From<&EndpointSlice> for EndpointsView {
-    fn from(slice: &EndpointSlice) -> Self {
-        let is_ready = |endpoint: &&Endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            conditions.and_then(|known| known.ready) == Some(true)
-        };
-        let labels = slice.metadata.labels.as_ref();
-        let service = labels.and_then(|labels| labels.get("kubernetes.io/service-name"));
-        let ready = slice.endpoints.iter().filter(is_ready).count();
-        Self {
-            service: optional(service),
-            ready,
-            not_ready: slice.endpoints.len().saturating_sub(ready),
         }
     }
 }

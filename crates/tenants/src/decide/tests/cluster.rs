@@ -198,6 +198,7 @@ impl Cluster {
         self.world.endpoints.push(EndpointsView {
             service: name.to_owned(),
             ready: usize::try_from(replicas).unwrap(),
+            not_ready: 0,
         });
     }
 

@@ -2,42 +2,9 @@
 
 use super::*;
 
-/// A Tenant and its world.
-#[derive(Clone, Copy)]
-pub(in crate::explain) struct Tenant<'a> {
-    subject: Subject<'a>,
-    pub(super) view: &'a TenantView,
-}
-
-impl<'a> Deref for Tenant<'a> {
-    type Target = Subject<'a>;
-
-    fn deref(&self) -> &Subject<'a> {
-        &self.subject
-    }
-}
-
 impl<'a> Tenant<'a> {
-    pub(in crate::explain) fn new(world: &'a World, view: &'a TenantView) -> Self {
-        let TenantView { meta, status, .. } = view;
-        let progress = &status.progress;
-        let subject = Subject {
-            world,
-            kind: "Tenant",
-            noun: "Tenant",
-            meta,
-            namespace: &view.namespace,
-            phase: status.phase.map_or("none", Phase::name),
-            progress,
-            stated: progress.last_updated.as_ref().or(meta.created.as_ref()),
-            changed: view.changed.as_ref(),
-            undecodable: view.undecodable.as_ref(),
-        };
-        Self { subject, view }
-    }
-
     /// Returns a reference to the Tenant's namespace.
-    pub(super) fn place(self) -> ObjectRef {
+    pub(in crate::explain) fn place(self) -> ObjectRef {
         ObjectRef::cluster("Namespace", self.namespace)
     }
 

@@ -2,7 +2,7 @@
 
 use api::tenants::{CheckedConnection, ExpectedResult, ObservedResult, PROBE_CLASS};
 
-use super::super::refused::{exceeded, missing_name};
+use super::super::refused::{exceeded, missing as missing_object};
 use super::context::main;
 use super::parts::Part;
 use super::*;
@@ -118,16 +118,15 @@ fn foreign(tenant: Tenant<'_>) -> Option<Finding> {
     };
     let object = tenant.here("NetworkPolicy", &first.name);
     let (name, created, owner) = (&first.name, first.created.as_ref(), tenant.name());
-    let mut finding = finding! {
+    Some(finding! {
         NotIsolated "Look what NetworkPolicy '{name}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{owner}' and delete it then; it is tried again by itself.";
         Error object.clone(), Reason::UnmanagedPolicy, "{OPENS}{more}"; since created;
         seen "label orchestrator.io/uid" => (first.run_uid.as_deref().unwrap_or("none")), created;
+        newer if reason(tenant) != Some(Reason::UnmanagedPolicy);
         then object.who("what it opens, and who made it");
         then tenant.edit("say in 'networkPolicy' what it is for, if it is needed");
         then object.delete("if it is not needed, or was said there");
-    };
-    finding.is_newer = reason(tenant) != Some(Reason::UnmanagedPolicy);
-    Some(finding)
+    })
 }
 
 /// Explains a policy in the status that was not found. It was deleted, or it may not be read.
@@ -290,53 +289,40 @@ fn unmade(tenant: Tenant<'_>, message: &str, at: Option<&Time>) -> Finding {
         Error probe(tenant, name, is_outside), Reason::IsolationCheckFailed, "was to try the connections, and cannot be made";
         seen (source.clone()) => (message), at;
     };
-    let refusal = Refusal {
-        what: "Pod",
-        message,
+    let said = Report {
         source,
-        at,
-        since: None,
+        ..Report::in_status(message, at)
     };
+    let refusal = Refusal::new(Origin::Tenant(tenant, None), "Pod", said);
     // The deeper link already contains this evidence.
     let above = Link {
         health: Health::Waiting,
         evidence: Vec::new(),
         ..pod.clone()
     };
-    match Rejection::of(message) {
-        Rejection::Quota if !is_outside => {
-            let known = exceeded(tenant.world, message);
-            let (name, object) = (known.name, tenant.here("ResourceQuota", known.name));
-            finding! { NotProven "ResourceQuota '{name}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {PROBE_CLASS}'). {AGAIN}";
-                link above;
-                link known.link(tenant.world, object.clone(), &refusal);
-                then object.describe("what is used, and how much there is"), commands::list("Pod", tenant.namespace, "what uses it up");
-            }
-        }
-        Rejection::NamesMissing => {
-            let (kind, name) = missing_name(message);
-            let sentence = "does not exist, and the Pods that try connections need it".to_owned();
-            finding! { NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
-                link above;
-                link refusal.link(ObjectRef::cluster(kind, name), Reason::DependencyNotReady, sentence);
-                shell "kubectl get {}", kind.to_lowercase() => "those that exist";
-                then operator::log(tenant.world);
-            }
-        }
-        Rejection::Quota
-        | Rejection::PodSecurity
-        | Rejection::LimitMissing
-        | Rejection::LimitRange
-        | Rejection::WebhookDown
-        | Rejection::Webhook
-        | Rejection::Policy
-        | Rejection::Invalid
-        | Rejection::Denied
-        | Rejection::Unanswered => finding! {
-            NotProven "The words are those of a rule of the cluster: let it pass the operator's Pods with the label 'orchestrator.io/component: probe', or ask whoever set it. {AGAIN}";
-            link pod;
-            then operator::log(tenant.world), tried(tenant);
-        },
+    let rule = Rejection::of(message);
+    if rule == Rejection::Quota && !is_outside {
+        let known = exceeded(tenant.world, message);
+        let (name, object) = (known.name, tenant.here("ResourceQuota", known.name));
+        return finding! { NotProven "ResourceQuota '{name}' has no room for a Pod that tries connections: look for Pods that say they are such ('priorityClassName: {PROBE_CLASS}'). {AGAIN}";
+            link above;
+            link known.link(tenant.world, object.clone(), &refusal);
+            then object.describe("what is used, and how much there is"), commands::list("Pod", tenant.namespace, "what uses it up");
+        };
+    }
+    if rule == Rejection::NamesMissing {
+        let ObjectRef { kind, name, .. } = missing_object(tenant.namespace, message);
+        let sentence = "does not exist, and the Pods that try connections need it";
+        return finding! { NotProven "The chart installs {kind} '{name}': upgrade or reinstall it. {AGAIN}";
+            link above;
+            link refusal.said.link(ObjectRef::cluster(&kind, &name), Reason::DependencyNotReady, sentence);
+            shell "kubectl get {}", kind.to_lowercase() => "those that exist";
+            then operator::log(tenant.world);
+        };
+    }
+    finding! { NotProven "The words are those of a rule of the cluster: let it pass the operator's Pods with the label 'orchestrator.io/component: probe', or ask whoever set it. {AGAIN}";
+        link pod;
+        then operator::log(tenant.world), tried(tenant);
     }
 }
 

@@ -11,10 +11,8 @@ use api::status::condition::READY;
 use api::tenants::{TenantPhase, condition};
 
 use super::deletion::Deletion;
-use super::faults::{ReasonRule, by_reason, holder};
 use super::run::is_label_of;
 use super::*;
-pub(super) use context::Tenant;
 
 /// The effect of a change of the Tenant.
 pub(super) const AFTER_EDIT: &str = "A change of the Tenant counts by itself.";
@@ -28,7 +26,7 @@ impl<'a> Explain<'a> for Tenant<'a> {
             .or_else(|| deletion(self))
             .or_else(|| operator::not_seen(*self))
             .or_else(|| namespace::find(self))
-            .or_else(|| fault(self))
+            .or_else(|| faults::find(Origin::Tenant(self, None)))
             .or_else(|| suspended(self))
             .or_else(|| parts::find(self))
             .unwrap_or_else(|| stand(self))
@@ -45,27 +43,18 @@ impl<'a> Explain<'a> for Tenant<'a> {
             is_label_of(&link.reason, said)
                 || (said == Reason::AdmissionDenied && FINER.contains(&link.reason.as_str()))
         });
-        match finding.state {
-            State::Waiting | State::Blocked => {
-                let is_vague = matches!(
-                    said,
-                    Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
-                );
-                let deepest = finding.cause();
-                let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
-                let is_said = said == Reason::Ready && !finding.links.is_empty();
-                (CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said
-            }
-            State::Deleting => !matches!(said, Reason::Deleting | Reason::DeletionBlocked),
-            State::Succeeded
-            | State::Failed
-            | State::Running
-            | State::Suspended
-            | State::Ready
-            | State::NotIsolated
-            | State::NotProven
-            | State::Unmanaged => false,
+        if finding.state == State::Deleting {
+            return !matches!(said, Reason::Deleting | Reason::DeletionBlocked);
         }
+        let is_vague = matches!(
+            said,
+            Reason::Progressing | Reason::Ready | Reason::NotReady | Reason::Created
+        );
+        let deepest = finding.cause();
+        let is_wrong = deepest.is_some_and(|link| link.health == Health::Error);
+        let is_said = said == Reason::Ready && !finding.links.is_empty();
+        matches!(finding.state, State::Waiting | State::Blocked)
+            && ((CAUSES.contains(&said) && !shown) || (is_vague && is_wrong) || is_said)
     }
 
     /// Adds a note about missing isolation. The user must not miss it because of another problem.
@@ -164,7 +153,7 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     }
     if let Some(pod) = tenant.probes().next() {
         return finding! { Deleting "Wait: the Pods that tried its connections are taken away first.";
-            link terminating::stopping(tenant, pod, Reason::Deleting);
+            link stop::stopped(*tenant, pod, Stop::Ours(Reason::Deleting));
             then tenant.look_again();
         };
     }
@@ -197,96 +186,6 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     }
 }
 
-/// Explains an error in the status that stops the operator itself.
-fn fault(tenant: Tenant<'_>) -> Option<Finding> {
-    let is_request = Request::find(tenant.message()).is_some();
-    let rules: [ReasonRule<Tenant<'_>>; 7] = [
-        (Reason::Denied, true, |tenant| {
-            faults::denied(*tenant, "", "")
-        }),
-        (Reason::ApiUnavailable, true, |tenant| {
-            faults::unavailable(*tenant)
-        }),
-        (Reason::InternalError, true, |tenant| {
-            faults::internal(*tenant)
-        }),
-        (Reason::ChildNameTaken, true, taken),
-        (Reason::InvalidChild, is_request, invalid),
-        (Reason::QuotaExceeded, is_request, of_request),
-        (Reason::AdmissionDenied, is_request, of_request),
-    ];
-    by_reason(tenant, tenant.reason()?, &rules)
-}
-
-/// Returns the kind for a request such as `create rolebindings`.
-fn kind(what: &str) -> &'static str {
-    match what.rsplit(' ').next().unwrap_or_default() {
-        "namespaces" => "Namespace",
-        "resourcequotas" => "ResourceQuota",
-        "limitranges" => "LimitRange",
-        "rolebindings" => "RoleBinding",
-        "networkpolicies" => "NetworkPolicy",
-        "configmaps" => "ConfigMap",
-        "services" => "Service",
-        "secrets" => "Secret",
-        "statefulsets" => "StatefulSet",
-        "deployments" => "Deployment",
-        "pods" => "Pod",
-        _ => "Child",
-    }
-}
-
-/// Explains a rejected request for a child of the Tenant.
-fn of_request(tenant: Tenant<'_>) -> Finding {
-    let request = Request::find(tenant.message());
-    let (what, name) = request.map_or(("", "?"), |request| (request.action, request.name));
-    let object = match kind(what) {
-        "Namespace" => tenant.place(),
-        kind => tenant.here(kind, name),
-    };
-    let above = link! {
-        Waiting object, "FailedCreate", "cannot be set by the operator ('{what}' is refused); it tries again{}", tenant.tried_at();
-    };
-    refused::of_tenant(
-        tenant,
-        None,
-        &Refusal::in_status(*tenant, kind(what)),
-        above,
-    )
-}
-
-fn invalid(tenant: Tenant<'_>) -> Finding {
-    finding! { Blocked "Change the field that the first lines name in Tenant '{}'. It counts by itself.", tenant.name();
-        Error tenant.object(), Reason::InvalidChild, "asks for something that the API server does not accept: see the first lines";
-        since tenant.changed; seen tenant.said();
-        then tenant.edit("change the field"), tenant.look_again();
-    }
-}
-
-/// Explains a name that the Tenant needs but that belongs to another object.
-fn taken(tenant: Tenant<'_>) -> Finding {
-    let (kind, name, other) = holder(*tenant, ("Secret", "tenant-redis"));
-    let object = tenant.here(kind, name);
-    if other.is_none() && tenant.exists(kind, name) == Some(false) {
-        return finding! { Waiting "Wait: {kind} '{name}' no longer exists, and {} succeeds by itself.", tenant.next_try();
-            Ok object, "GoneNow", "had a name that the Tenant needs, and no longer exists"; seen tenant.said();
-            newer; then tenant.look_again();
-        };
-    }
-    let whose = match other.map(|other| (&other.meta.owner, &other.meta.retained_from)) {
-        Some((Some(owner), _)) => format!("it belongs to {} '{}'", owner.kind, owner.name),
-        Some((None, Some(tenant))) => format!("Tenant '{tenant}' left it"),
-        Some((None, None)) => "it names nobody whose it would be".to_owned(),
-        None => "whose it is could not be read".to_owned(),
-    };
-    let made = other.and_then(|other| other.meta.created.as_ref());
-    finding! { Blocked "Check whether {kind} '{name}' in namespace '{}' is in use; delete it only if nobody needs it (it cannot be renamed). The Tenant goes on by itself within a minute.", tenant.namespace;
-        Error object.clone(), Reason::ChildNameTaken, "has a name that the Tenant needs, and is not the Tenant's: {whose}";
-        seen tenant.said(); seen made.map(|at| Evidence::new("metadata.creationTimestamp", "", Some(at)));
-        then object.describe("what it is"), object.delete("only if nobody needs it");
-    }
-}
-
 /// Explains a suspended Tenant. Its server and its Redis are stopped or are being stopped.
 fn suspended(tenant: Tenant<'_>) -> Option<Finding> {
     if !tenant.view.suspend {
@@ -304,7 +203,7 @@ fn suspended(tenant: Tenant<'_>) -> Option<Finding> {
         Suspended "Check that Tenant '{name}' was not suspended on purpose, then set 'spec.suspend' to false: server and Redis start again with their data.";
         Waiting tenant.object(), Reason::Suspended, "is suspended by 'spec.suspend': server and Redis {how}, their data stays";
         since tenant.changed; seen "spec.suspend" => "true", tenant.changed;
-        link left.map(|pod| terminating::stopping(tenant, pod, Reason::Suspended));
+        link left.map(|pod| stop::stopped(*tenant, pod, Stop::Ours(Reason::Suspended)));
         then tenant.object().who("who set 'suspend'");
         shell "orc resume tenant/{name}" => "let it go on";
         shell "kubectl patch oten {name} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'" => "the same without orc";
@@ -333,12 +232,10 @@ fn stand(tenant: Tenant<'_>) -> Finding {
             "Wait: everything that can be seen is as it should be by now, and the operator says so within seconds. If it does not, read its log.",
         ),
     };
-    let mut finding = finding! { Waiting (advice);
-        link own(tenant, Health::Waiting, reason, sentence);
+    finding! { Waiting (advice);
+        link own(tenant, Health::Waiting, reason, sentence); newer if !is_vague;
         then tenant.look_again(), operator::log(tenant.world);
-    };
-    finding.is_newer = !is_vague;
-    finding
+    }
 }
 
 /// Causes in a status that must also be visible in the cluster.

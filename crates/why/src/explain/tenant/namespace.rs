@@ -39,14 +39,14 @@ fn absent(tenant: Tenant<'_>) -> Finding {
         true => "was deleted, with everything in it: the operator makes another one",
         false => "does not exist yet: the operator makes it",
     };
-    let mut finding = finding! {
+    let is_late = tenant.age(created) > SOON;
+    let is_freed = is_late && tenant.reason() == Some(Reason::NamespaceTaken);
+    finding! {
         Waiting "Wait: this takes seconds. If it stays so, the first lines will say what keeps the operator from it.";
         Waiting tenant.place(), Reason::Progressing, (sentence); since created.filter(|_| !was_there);
-        seen tenant.not_found(); then tenant.look_again(), operator::log(tenant.world);
-    };
-    let is_late = tenant.age(created) > SOON;
-    finding.is_newer = was_there || (is_late && tenant.reason() == Some(Reason::NamespaceTaken));
-    finding
+        seen tenant.not_found(); newer if was_there || is_freed;
+        then tenant.look_again(), operator::log(tenant.world);
+    }
 }
 
 /// Explains a namespace that may not be read, by the reason in the status.
@@ -79,14 +79,13 @@ fn offered(tenant: Tenant<'_>, namespace: &NamespaceView) -> Finding {
         (Some(tenant), _) => (names::ADOPT, tenant.as_str()),
         (None, from) => (names::RETAINED_FROM, from.as_deref().unwrap_or_default()),
     };
-    let mut finding = finding! {
+    finding! {
         Waiting "Wait: the operator takes the namespace with everything in it. If it stays so, read the operator's log.";
         Waiting tenant.place(), "Offered", "is offered to this Tenant: the operator takes it within seconds";
         seen "annotation {name}" => (value), Some(&tenant.world.now);
+        newer if tenant.reason() == Some(Reason::NamespaceTaken);
         then tenant.look_again(), operator::log(tenant.world);
-    };
-    finding.is_newer = tenant.reason() == Some(Reason::NamespaceTaken);
-    finding
+    }
 }
 
 /// Describes the owner of the namespace.

@@ -60,16 +60,9 @@ pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
     let mut found = found.into_iter();
     let (_, mut first) = found.next()?;
     for (name, other) in found.filter(|(_, other)| other.state == State::Blocked) {
-        if let Some(Link {
-            object,
-            reason,
-            message,
-            ..
-        }) = other.links.last()
-        {
-            let object = format!("{} '{}'", object.kind, object.name);
-            first = first
-                .note(text! { "its {name} is not ready, either: {object} [{reason}] {message}" });
+        if let Some(link) = other.links.last() {
+            let (reason, message) = (&link.reason, &link.message);
+            first = first.note(text! { "its {name} is not ready, either: {} '{}' [{reason}] {message}", link.object.kind, link.object.name });
         }
     }
     Some(first)
@@ -87,10 +80,10 @@ fn look(tenant: Tenant<'_>, part: Part) -> Option<Finding> {
     if let Some(finding) = pod::too_small(tenant).filter(|_| part == Part::Redis) {
         return Some(finding.below([own(Reason::VolumeNotReady.name())]));
     }
-    let is_seen = workload.observed >= workload.meta.generation && workload.wanted == wanted;
-    let is_there = [workload.replicas, workload.updated, workload.ready]
-        .iter()
-        .all(|count| *count == wanted);
+    let rollout = &workload.rollout;
+    let is_seen = rollout.observed >= workload.meta.generation && rollout.wanted == wanted;
+    let counts = [rollout.replicas, rollout.updated, rollout.ready];
+    let is_there = counts.iter().all(|count| *count == wanted);
     let endpoints = tenant.endpoints(row.name);
     if is_seen && is_there && endpoints.is_none_or(|(ready, _)| ready > 0) {
         return None;
@@ -125,13 +118,13 @@ fn look(tenant: Tenant<'_>, part: Part) -> Option<Finding> {
 
 /// Returns the link of the Deployment or StatefulSet.
 fn own(tenant: Tenant<'_>, object: &ObjectRef, workload: &WorkloadView, reason: &str) -> Link {
-    let WorkloadView {
+    let Rollout {
         replicas,
         updated,
         ready,
         wanted,
         ..
-    } = workload;
+    } = workload.rollout;
     let counts = text! { "{replicas} Pods, {updated} of the newest template, {ready} ready; {wanted} wanted" };
     link! { Waiting object.clone(), reason, "{ready} of {wanted} ready"; seen tenant.seen("status", counts); }
 }
@@ -181,28 +174,30 @@ fn unready<'a>(tenant: Tenant<'a>, component: &'a str) -> impl Iterator<Item = &
 /// Explains a missing Pod: the API server may have rejected the controller's request.
 fn not_made(tenant: Tenant<'_>, row: &Row<'_>, workload: &WorkloadView) -> Option<Finding> {
     let event = tenant.world.warning(&workload.meta.uid, &["FailedCreate"]);
-    let mut refusal = match (&workload.failure, event) {
-        (Some(failure), _) => Refusal {
-            what: "Pod",
-            message: &failure.message,
+    let said = match (&workload.failure, event) {
+        (Some(failure), _) => Report {
             source: failure.evidence().source,
+            message: &failure.message,
             at: failure.since.as_ref(),
             since: failure.since.as_ref(),
         },
-        (None, Some(event)) if workload.replicas < workload.wanted => {
-            Refusal::in_event(event, "Pod")
+        (None, Some(event)) if workload.rollout.replicas < workload.rollout.wanted => {
+            Report::in_event(event)
         }
         (None, _) => return None,
     };
     // A StatefulSet creates the claim of a Pod before the Pod.
-    if refusal.message.contains("persistentvolumeclaims") {
-        refusal.what = "PersistentVolumeClaim";
-    }
-    let (count, wanted, at) = (workload.replicas, workload.wanted, tenant.ago(refusal.at));
+    let what = match said.message.contains("persistentvolumeclaims") {
+        true => "PersistentVolumeClaim",
+        false => "Pod",
+    };
+    let (count, wanted) = (workload.rollout.replicas, workload.rollout.wanted);
+    let at = tenant.ago(said.at);
     let above = link! {
         Waiting tenant.here(row.kind, row.name), "FailedCreate", "{count} of {wanted} Pods are there: each try to create another is refused, the last{at}";
     };
-    Some(refused::of_tenant(tenant, Some(row.name), &refusal, above))
+    let origin = Origin::Tenant(tenant, Some(row.name));
+    Some(Refusal::new(origin, what, said).explain(above))
 }
 
 /// Explains a Pod that is starting, or a Pod that has to stop before the next one can start.
@@ -215,7 +210,7 @@ fn on_the_way(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
     let going = pods.find(|pod| pod.meta.deleting.is_some())?;
     Some(finding! {
         Waiting "Wait: an earlier Pod '{}' has to stop first; it has its grace period to end.", going.meta.name;
-        link terminating::stopping(tenant, going, Reason::Progressing);
+        link stop::stopped(*tenant, going, Stop::Ours(Reason::Progressing));
         then tenant.look_again(), going.object().describe("the Pod's Events");
     })
 }
@@ -239,12 +234,18 @@ fn rest(
     mut own: Link,
     is_seen: bool,
 ) -> Finding {
-    let (asked, ready, set) = (row.wanted.unwrap_or(1), workload.ready, workload.wanted);
+    let Rollout {
+        ready,
+        wanted: set,
+        observed,
+        ..
+    } = workload.rollout;
+    let asked = row.wanted.unwrap_or(1);
     own.message = one_of! { set == asked;
         true => "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong";
         false => "is set to {set} Pods, the Tenant asks for {asked}: the operator changes it";
     };
-    let (observed, generation) = (workload.observed, workload.meta.generation);
+    let generation = workload.meta.generation;
     let generations = format!("{observed}, the spec's generation is {generation}");
     let generations = tenant.seen("status.observedGeneration", generations);
     let may_look = tenant.may_read("pods") && tenant.may_read(row.plural);

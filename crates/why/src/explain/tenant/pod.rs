@@ -2,10 +2,6 @@
 
 use pods::Exit;
 
-use super::super::container::{
-    Pull, UNREACHABLE, last_words, missing_link, missing_thing, why_root,
-};
-use super::super::root_cause::setting;
 use super::super::volume::Pending;
 use super::context::{is_ready, main, part};
 use super::parts::Part;
@@ -18,7 +14,6 @@ const STARTING: i64 = 5;
 const REACHED: i64 = 30;
 /// The claim of the only Pod of a Redis.
 const CLAIM: &str = "data-redis-0";
-const UNCHANGING: &str = "'redis.storage' cannot be changed: for another class, take the data elsewhere, remove 'redis' from the Tenant, delete the claim, and ask for 'redis' again.";
 
 /// Explains why a Pod is not ready, or returns `None` if it may just be starting.
 pub(super) fn find(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
@@ -47,145 +42,23 @@ fn lost(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
 
 fn container(tenant: Tenant<'_>, pod: &PodView) -> Option<Finding> {
     let container = main(pod)?;
-    let said = match &container.state {
-        ContainerState::Waiting(said) => said,
-        ContainerState::Ended(_) => return Some(crashing(tenant, pod, container)),
-        ContainerState::Running { .. } | ContainerState::Unknown => {
-            return (container.restarts > 0).then(|| crashing(tenant, pod, container));
+    let is_crashing = match &container.state {
+        ContainerState::Waiting(said) => {
+            let origin = Origin::Tenant(tenant, Some(part(pod)));
+            let finding = container::waiting(origin, pod, container, said);
+            if finding.is_some() {
+                return finding;
+            }
+            said.reason == "CrashLoopBackOff" || container.restarts > 0
         }
+        ContainerState::Ended(_) => true,
+        ContainerState::Running { .. } | ContainerState::Unknown => container.restarts > 0,
     };
-    let is_crashing = said.reason == "CrashLoopBackOff" || container.restarts > 0;
-    match container::start_failure(tenant.world, pod, said) {
-        Some(StartFailure::Image) => Some(image(tenant, pod, container, said)),
-        Some(StartFailure::Root | StartFailure::NotExecutable) => {
-            Some(root(tenant, pod, container))
-        }
-        Some(StartFailure::Missing) => Some(missing(tenant, pod, container)),
-        Some(StartFailure::NotStartable) => Some(not_startable(tenant, pod, container)),
-        None => is_crashing.then(|| crashing(tenant, pod, container)),
-    }
-}
-
-/// Returns the Pod's link with the kubelet's message about its container.
-fn wrong(
-    tenant: Tenant<'_>,
-    pod: &PodView,
-    container: &ContainerView,
-    reason: Reason,
-    sentence: String,
-) -> Link {
-    Words::of(tenant.world, pod, container).link(pod.object(), reason, sentence)
+    is_crashing.then(|| crashing(tenant, pod, container))
 }
 
 fn events(pod: &PodView) -> Command {
     pod.object().describe("the kubelet's Events")
-}
-
-fn image(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView, said: &Reported) -> Finding {
-    let (name, field, image) = (tenant.name(), part(pod), &container.image);
-    let pull = Pull::of(&said.reason, &said.message);
-    let sentence = pull.sentence(pod, image);
-    let link = wrong(tenant, pod, container, Reason::ImagePullFailed, sentence);
-    if field == "probe" {
-        // The image of a probe Pod comes from the operator's configuration.
-        let (reason, since) = (link.reason.clone(), link.since.clone());
-        let purpose = "the operator's configuration: 'probeImage' below 'tenants'";
-        return finding! { Blocked "Ask whoever runs the operator to correct 'tenants.probeImage', or to make that image available to the nodes.";
-            link Link { health: Health::Waiting, ..link };
-            Error setting("tenants.probeImage"), reason, "its image '{image}' cannot be used: it is the operator's, not the Tenant's";
-            since since.as_ref(); seen "the container's image" => (image), pod.meta.created.as_ref();
-            then events(pod), operator::config(tenant.world, purpose);
-        };
-    }
-    let advice = match pull {
-        Pull::Unreachable => UNREACHABLE.to_owned(),
-        Pull::Never => "Put the image on the node.".to_owned(),
-        Pull::InvalidName => format!("Correct '{field}.image' of Tenant '{name}'."),
-        Pull::Limited => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.".to_owned(),
-        Pull::NotFound => format!("Correct '{field}.image' of Tenant '{name}', or push the image."),
-        Pull::Refused | Pull::Other => format!("Check '{field}.image' of Tenant '{name}', and whether the nodes may pull it: a Tenant has no credentials of its own for a registry."),
-    };
-    finding! { Blocked "{advice} {AFTER_EDIT}";
-        link link;
-        then events(pod), tenant.edit(format!("correct '{field}.image'")), tenant.look_again();
-    }
-}
-
-fn root(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let (field, image) = (part(pod), &container.image);
-    let message = container
-        .state
-        .waiting()
-        .map_or("", |said| said.message.as_str());
-    let why = why_root(message, " 65532");
-    let sentence = format!("image '{image}' cannot run as it must: {why}");
-    finding! { Blocked "Nothing of a Tenant runs as root: its containers have the user 65532. Build an image whose program that user may execute, and name it in '{field}.image'. {AFTER_EDIT}";
-        link wrong(tenant, pod, container, Reason::ImageNeedsRoot, sentence);
-        then events(pod), tenant.edit(format!("name another '{field}.image'"));
-    }
-}
-
-/// Explains a missing Secret or ConfigMap of an environment variable.
-fn missing(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let words = Words::of(tenant.world, pod, container);
-    let Some((kind, name, key)) = missing_thing(words.message) else {
-        return not_startable(tenant, pod, container);
-    };
-    let (key, within, field) = (key.as_deref(), tenant.namespace, part(pod));
-    let above = words.seen(link! {
-        Waiting pod.object(), Reason::SecretNotFound, "waits for {kind} '{name}'";
-    });
-    let needs = format!(", and '{field}.env' names it");
-    let (link, is_there) = missing_link(*tenant, (kind, &name, key), (&needs, "", ""), words.since);
-    let again = tenant.look_again();
-    if is_there {
-        return finding! { Waiting "Wait: {kind} '{name}' exists by now, and the kubelet tries again within two minutes.";
-            link above;
-            link link; newer;
-            then again;
-        };
-    }
-    // The operator creates this Secret itself, with a password that nobody else knows.
-    if name == "tenant-redis" {
-        return finding! { Waiting "Wait: the operator makes this Secret again by itself within seconds, with another password. Find out what deletes it.";
-            link above;
-            link link;
-            then again, operator::log(tenant.world);
-        };
-    }
-    let (advice, change) = match key {
-        Some(key) => (
-            format!("Add the key '{key}' to {kind} '{name}' in namespace '{within}'."),
-            container::add_key(&tenant.here(kind, &name), key),
-        ),
-        None => (
-            format!("Create {kind} '{name}' in namespace '{within}', or change '{field}.env'."),
-            commands::create(kind, &name, None, within),
-        ),
-    };
-    finding! { Blocked "{advice} The Pod starts by itself a minute or two later.";
-        link above;
-        link link;
-        then change, tenant.edit("or name another");
-    }
-}
-
-fn not_startable(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Finding {
-    let field = part(pod);
-    let message = container
-        .state
-        .waiting()
-        .map_or("", |said| said.message.as_str());
-    let (on, last) = (pod.on_node(), last_words(message));
-    let sentence = format!("the container cannot be started{on}{last}");
-    let check = match field {
-        "redis" => "whether 'redis.image' has 'redis-server'",
-        _ => "whether 'server.image' is an image that starts a program by itself",
-    };
-    finding! { Blocked "Check {check}. {AFTER_EDIT}";
-        link wrong(tenant, pod, container, Reason::ContainerNotStartable, sentence);
-        then events(pod), tenant.edit(format!("correct '{field}.image'"));
-    }
 }
 
 /// Explains a program that ended and is restarted.
@@ -206,9 +79,9 @@ fn crashing(tenant: Tenant<'_>, pod: &PodView, container: &ContainerView) -> Fin
         None | Some("") => format!("exit code {}", exit.map_or(0, |exit| exit.code)),
         Some(message) => format!("its last words: {message}"),
     };
-    let words = Words::of(tenant.world, pod, container);
-    let waits =
-        (!words.message.is_empty()).then(|| Evidence::new(&words.source, words.message, words.at));
+    let said = Report::of(tenant.world, pod, container);
+    let waits = Evidence::new(&said.source, said.message, said.at);
+    let waits = Some(waits).filter(|waits| !waits.text.is_empty());
     let killed = tenant.world.warning(&pod.meta.uid, &["Unhealthy"]);
     let killed = killed.filter(|event| event.message.starts_with("Liveness"));
     let out_of_memory = exit.is_some_and(Exit::is_out_of_memory);
@@ -275,7 +148,7 @@ fn waits_for_redis(tenant: Tenant<'_>) -> bool {
         .filter_map(|pod| pod.condition("Ready")?.since.as_ref())
         .any(|at| tenant.age(Some(at)) <= REACHED);
     let redis = tenant.workload("redis");
-    is_just_seen || is_new || redis.is_none_or(|redis| redis.ready < 1)
+    is_just_seen || is_new || redis.is_none_or(|redis| redis.rollout.ready < 1)
 }
 
 /// Explains the messages of the kubelet and the attacher about the volumes of a scheduled Pod.
@@ -303,30 +176,15 @@ fn unplaced(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
         if is_new && tenant.world.warnings(&claim.meta.uid).is_empty() {
             return None;
         }
-        return Some(pending(tenant, claim).below([volume::waits(pod, &claim.meta.name)]));
+        let finding = Pending::new(*tenant, claim).explain(Origin::Tenant(tenant, None));
+        return Some(finding.below([volume::waits(pod, &claim.meta.name)]));
     }
     let since = said.since.as_ref().or(pod.meta.created.as_ref());
     if since.is_some() && tenant.age(since) < STARTING {
         return None;
     }
-    let (world, field) = (tenant.world, part(pod));
-    let parts = scheduling::parts(&said.message);
-    let look = pod.object().describe("the scheduler's Events");
-    let finding = finding! { Blocked (scheduling::tenant_advice(world, pod, &parts, field));
-        link scheduling::unscheduled_link(world, pod, said, "the Pod"); since since;
-    };
-    if !tenant.may_read("nodes") {
-        return Some(
-            finding
-                .then(look)
-                .then(tenant.edit("change what it asks for")),
-        );
-    }
-    if let Some(node) = scheduling::only_node(world, &parts) {
-        return Some(scheduling::with_node(world, finding, node));
-    }
-    let edit = tenant.edit(format!("lower '{field}.resources'"));
-    Some(finding.then(commands::allocated()).then(look).then(edit))
+    let origin = Origin::Tenant(tenant, Some(part(pod)));
+    Some(scheduling::no_node(origin, pod, said))
 }
 
 fn claim(tenant: Tenant<'_>) -> Option<&ClaimView> {
@@ -350,29 +208,6 @@ pub(super) fn too_small(tenant: Tenant<'_>) -> Option<Finding> {
         then object.describe("its size, its class and who uses it");
         then object.edit(format!("enlarge 'spec.resources.requests.storage' to {wanted}"));
     })
-}
-
-/// Explains a claim without a volume.
-fn pending(tenant: Tenant<'_>, claim: &ClaimView) -> Finding {
-    let pending = Pending::new(*tenant, claim);
-    let class = pending.class;
-    if class.is_empty() {
-        let advice = text! { "Have one StorageClass marked as the default; the claim gets it by itself. Or: {UNCHANGING}" };
-        let object = ObjectRef::cluster("StorageClass", "(default)");
-        let sentence = "the cluster has no default StorageClass, and 'redis.storage.storageClassName' names none";
-        return rows! { pending.missing(advice, object, sentence);
-            seen "spec.storageClassName" => "none", claim.meta.created.as_ref();
-            then commands::storage_classes(), pending.look();
-        };
-    }
-    let advice = text! { "Have StorageClass '{class}' created: it goes on by itself then. Otherwise: {UNCHANGING}" };
-    if let Some(finding) = pending.no_class("the Tenant's 'redis.storage.storageClassName'", advice)
-    {
-        return finding.then(pending.look());
-    }
-    let driver = pending.no_driver(&format!(". Otherwise: {UNCHANGING}"));
-    let driver = driver.filter(|_| !pending.is_refused());
-    driver.unwrap_or_else(|| pending.refused(", and read their log"))
 }
 
 /// Explains a Pod that is starting without a problem so far.

@@ -5,14 +5,6 @@ use super::*;
 /// Time in seconds after which a deletion is considered blocked.
 const PATIENCE: i64 = 60;
 
-/// Returns the health of an object that is being deleted for this time.
-fn health(is_late: bool) -> Health {
-    match is_late {
-        true => Health::Error,
-        false => Health::Waiting,
-    }
-}
-
 /// Explains a namespace that is being deleted, down to the object that blocks the deletion. `whose`
 /// is the end of the sentence about the namespace.
 pub(super) fn find(
@@ -39,7 +31,7 @@ pub(super) fn find(
 /// Explains the deletion by the namespace's own conditions, because nothing deeper is known.
 fn alone(tenant: Tenant<'_>, namespace: &NamespaceView, mut link: Link) -> Finding {
     let is_late = tenant.age(namespace.deleting.as_ref()) > PATIENCE;
-    link.health = health(is_late);
+    link.health = Health::error_if(is_late);
     let mut holds = namespace.holds();
     let finalizer = holds.find_map(|known| {
         let names = namespace_conditions::finalizers(&known.message);
@@ -133,7 +125,7 @@ fn held(tenant: Tenant<'_>) -> Option<Finding> {
     let holders = holders(first);
     Some(finding! {
         (state) "Find out what set '{holders}' on {kind} '{name}' and let it finish. Take it off by hand only if that no longer exists.";
-        (health(is_late)) tenant.here(kind, name), "Finalizer", "is held by the finalizer '{holders}'{more}";
+        (Health::error_if(is_late)) tenant.here(kind, name), "Finalizer", "is held by the finalizer '{holders}'{more}";
         since since; seen "metadata.finalizers" => (first.meta.finalizers.join(", ")), since;
         shell "kubectl get {resource} {name} -n {within} -o yaml --show-managed-fields" => "'metadata.managedFields' names who set it";
         shell "kubectl edit {resource} {name} -n {within}" => "only if that no longer exists: delete its line under 'metadata.finalizers'";
@@ -149,40 +141,7 @@ fn pods(tenant: Tenant<'_>) -> impl Iterator<Item = &PodView> {
 /// Explains a Pod that has not stopped, and a node that prevents it.
 fn of_pod(tenant: Tenant<'_>) -> Option<Finding> {
     let pod = pods(tenant).max_by_key(|pod| (pod.may_run(), pod.meta.created.clone()))?;
-    let name = &pod.meta.name;
-    let mut link = stopping(tenant, pod, Reason::Deleting);
-    if let Some(node) = tenant.lost_node(pod) {
-        link.health = Health::Waiting;
-        return Some(stop::node_lost(tenant.world, node, "").below([link]));
-    }
-    let advice = one_of! { link.health == Health::Error;
-        true => "Pod '{name}' should have been killed by now: check its node, and its finalizers.";
-        false => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
-    };
-    Some(finding! { Waiting (advice);
-        link link;
-        then pod.object().yaml("its conditions and finalizers");
-    })
-}
-
-/// Returns the link of a Pod that has to stop.
-pub(super) fn stopping(tenant: Tenant<'_>, pod: &PodView, reason: Reason) -> Link {
-    let node = pod.on_node();
-    let (asked, end) = (pod.meta.deleting.as_ref(), pod.meta.stop_by.as_ref());
-    let sentence = match asked.map(|at| tenant.when(at)) {
-        None => format!("still runs{node}; it is about to be told to stop"),
-        Some(at) => {
-            let end = end.filter(|end| tenant.age(Some(*end)) > 0);
-            let late = end.map_or_else(
-                || " and has not ended yet".to_owned(),
-                |end| format!(", and should have been killed at {}", tenant.when(end)),
-            );
-            format!("{} was asked to stop at {at}{late}", node.trim_start())
-        }
-    };
-    link! { (health(stop::is_overdue(tenant.world, pod))) pod.object(), reason, (sentence.trim_start());
-        since asked; seen tenant.seen("status.phase", &pod.phase);
-    }
+    Some(stop::stopping(*tenant, pod, Stop::Ours(Reason::Deleting)))
 }
 
 /// Explains objects without a finalizer, which the namespace controller is still deleting.
@@ -196,7 +155,7 @@ fn left(tenant: Tenant<'_>) -> Option<Finding> {
     };
     Some(finding! {
         Waiting "Wait: the namespace controller removes it. If it stays for minutes, check the kube-controller-manager.";
-        (health(tenant.age(since) > PATIENCE)) tenant.here(&first.kind, &first.meta.name), Reason::Deleting, "is still there, and no finalizer holds it{others}";
+        (Health::error_if(tenant.age(since) > PATIENCE)) tenant.here(&first.kind, &first.meta.name), Reason::Deleting, "is still there, and no finalizer holds it{others}";
         since since; seen first.meta.deletion(tenant.world);
         then tenant.place().yaml("what its deletion waits for");
     })
