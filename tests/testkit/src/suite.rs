@@ -3,7 +3,8 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fmt::{self, Debug},
+    fs,
     io::Write,
     panic::AssertUnwindSafe,
     path::PathBuf,
@@ -18,6 +19,8 @@ use kube::{
     Api, Client, Config,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::{
@@ -156,6 +159,23 @@ impl Env {
         K::DynamicType: Default,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates an object in this case's namespace.
+    ///
+    /// # Errors
+    /// When it is not of this type, or the API server rejects it.
+    pub async fn create<K>(&self, object: Value) -> Result<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let object: K = serde_json::from_value(object)?;
+        Ok(self.api().create(&PostParams::default(), &object).await?)
     }
 
     /// The cluster as one of ours: to stop a part of it, or to read its audit log.

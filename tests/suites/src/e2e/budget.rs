@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use api::{
     status::condition,
     tasks::{Agent, TaskRun},
@@ -56,22 +56,14 @@ pub(super) async fn run() -> Result<ExitCode> {
 pub(crate) async fn prepare(env: &Env, binary: PathBuf) -> Result<Plan> {
     operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
     Ok(Plan {
-        binary,
-        operator: "tasks",
-        home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),
-        permissions: api::tasks::OPERATOR.permissions,
-        network: None,
-        endpoint: None,
-        environment: Vec::new(),
+        ..Plan::new(binary, &api::tasks::OPERATOR, &env.namespace)
     })
 }
 
 async fn budget(env: Env) -> Result<String> {
-    let program = testkit::process::this_program()?;
-    let folder = program.parent().context("this program is in no folder")?;
-    let plan = prepare(&env, operator::built(folder)?).await?;
+    let plan = prepare(&env, operator::built()?).await?;
     let operator = Operator::start(&env.client, &env.config, &plan).await?;
     ready_agent(&env).await?;
 

@@ -131,19 +131,8 @@ async fn fleet(env: Env) -> Result<String> {
 }
 
 fn plan() -> Result<Plan> {
-    let binary = testkit::process::this_program()?;
-    let folder = binary.parent().context("this program is in no folder")?;
-    Ok(Plan {
-        binary: operator::built(folder)?,
-        operator: "tenants",
-        home: tenants::HOME.to_owned(),
-        watched: Vec::new(),
-        config: String::new(),
-        permissions: api::tenants::OPERATOR.permissions,
-        network: None,
-        endpoint: None,
-        environment: Vec::new(),
-    })
+    let binary = operator::built()?;
+    Ok(Plan::new(binary, &api::tenants::OPERATOR, tenants::HOME))
 }
 
 /// Fake nodes have no volumes: a record of each is enough for them.

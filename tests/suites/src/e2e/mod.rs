@@ -6,6 +6,7 @@ mod chart;
 mod children;
 mod docs;
 mod events;
+mod fixture;
 mod fleet;
 mod install;
 mod policies;

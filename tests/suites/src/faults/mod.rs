@@ -14,7 +14,7 @@ mod transitions;
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -182,7 +182,7 @@ fn ending(is_clean: bool) -> ExitCode {
 
 async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result<ExitCode> {
     junit::clear(&suite(tested, arguments))?;
-    let stand = Stand::start(&[tested], binary()?).await?;
+    let stand = Stand::start(&[tested], operator::built()?).await?;
     let played = campaign(&stand, tested, arguments).await;
     let stopped = stand.stop().await;
     let (code, results) = played?;
@@ -366,10 +366,4 @@ fn line(id: &str, verdict: &Result<Verdict>) -> String {
             }
         }
     }
-}
-
-fn binary() -> Result<PathBuf> {
-    let program = testkit::process::this_program()?;
-    let folder = program.parent().context("this program is in no folder")?;
-    operator::built(folder)
 }

@@ -195,15 +195,9 @@ pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> 
         client: client.clone(),
         config,
         plan: Plan {
-            binary: super::binary()?,
-            operator: "tasks",
-            home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: CONFIG.to_owned(),
-            permissions: api::tasks::OPERATOR.permissions,
-            network: None,
-            endpoint: None,
-            environment: Vec::new(),
+            ..Plan::new(operator::built()?, &api::tasks::OPERATOR, NAMESPACE)
         },
     };
     let load = Load {

@@ -205,15 +205,8 @@ impl Stage {
         let kinds = resources();
         let objects = WatchedObjects::open(&client, NAMESPACE, kinds.values());
         let plan = Plan {
-            binary: super::binary()?,
-            operator: "tasks",
-            home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
-            config: String::new(),
-            permissions: api::tasks::OPERATOR.permissions,
-            network: None,
-            endpoint: None,
-            environment: Vec::new(),
+            ..Plan::new(operator::built()?, &api::tasks::OPERATOR, NAMESPACE)
         };
         let operator = Operator::start(&client, &config, &plan).await?;
         let process = process(&operator)?;

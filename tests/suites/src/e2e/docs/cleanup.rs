@@ -3,39 +3,23 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::{names, status::condition, tasks::DocsRun};
+use api::{status::condition, tasks::DocsRun};
 use kube::ResourceExt;
 use serde_json::json;
 use testkit::suite::Env;
 
 use super::{
-    super::children::{keeps, until_left},
+    super::children::{keeps, preserve, until_left},
     blocked::{Step, blocked, blocked_with, writer},
     fixture::{Bench, Expect, LIMIT, one_commit, phase_of},
 };
-
-/// Nothing of what is known of a run went with its children.
-async fn same_status(bench: &Bench, before: &DocsRun) -> Result<()> {
-    let after = bench.runs().get(&before.name_any()).await?;
-    ensure!(
-        after.status == before.status,
-        "{:?} was {:?}",
-        after.status,
-        before.status
-    );
-    Ok(())
-}
 
 /// A run that succeeds under whatever is configured: its Job was made.
 async fn succeeds(bench: &Bench, name: &str) -> Result<DocsRun> {
     let repository = bench.repository(name).await?;
     bench.agent(name, &writer(1), json!({})).await?;
     bench.submit(name, json!({})).await?;
-    let run = bench
-        .until(name, LIMIT, "finished", |status| {
-            status.progress.is_true(condition::FINISHED)
-        })
-        .await?;
+    let run = bench.finished(name, LIMIT).await?;
     let status = run.status.clone().unwrap_or_default();
     ensure!(phase_of(&status) == "Succeeded", "{status:?}");
     one_commit(&run, &repository)?;
@@ -50,36 +34,31 @@ pub(super) async fn configured(env: Env) -> Result<String> {
         )
     };
     let bench = Bench::configured(env, &lines("enabled: true")).await?;
-    let with = bench.plan.config.clone();
-    let other = |to: &str| with.replace("enabled: true", to);
     let first = succeeds(&bench, "first").await?;
     until_left(&bench.env, &first, (0, 0, 0), LIMIT).await?;
-    same_status(&bench, &first).await?;
+    bench.same_status(&first).await?;
 
-    let mut down = bench.stopped().await?;
-    down.plan.config = other("enabled: false");
-    let bench = down.up().await?;
+    let down = bench.stopped().await?;
+    let bench = down.up_with(&lines("enabled: false")).await?;
     let second = succeeds(&bench, "second").await?;
     keeps(&bench.env, &second, (1, 1, 1)).await?;
 
-    let mut down = bench.stopped().await?;
-    down.plan.config = other("deleteConfigMap: false");
-    let bench = down.up().await?;
+    let down = bench.stopped().await?;
+    let bench = down.up_with(&lines("deleteConfigMap: false")).await?;
     let third = succeeds(&bench, "third").await?;
     for run in [&second, &third] {
         until_left(&bench.env, run, (0, 0, 1), LIMIT).await?;
     }
     keeps(&bench.env, &third, (0, 0, 1)).await?;
 
-    let mut down = bench.stopped().await?;
-    down.plan.config.clone_from(&with);
-    let bench = down.up().await?;
+    let down = bench.stopped().await?;
+    let bench = down.up_with(&lines("enabled: true")).await?;
     let fourth = succeeds(&bench, "fourth").await?;
     for run in [&second, &third, &fourth] {
         until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
     }
     for run in [&first, &second, &third, &fourth] {
-        same_status(&bench, run).await?;
+        bench.same_status(run).await?;
         bench.deletes(run).await?;
     }
     bench.done().await?;
@@ -111,16 +90,11 @@ pub(super) async fn others(env: Env) -> Result<String> {
     ensure!(phase_of(&seen) == "Running", "{seen:?}");
     let after = children_of(&bench, &second.run).await?;
     ensure!(after == before, "{after:?} was {before:?}");
-    let run = bench
-        .pushed(
-            "second",
-            &second.repository,
-            &Expect {
-                within: Duration::from_secs(180),
-                ..Expect::default()
-            },
-        )
-        .await?;
+    let expect = Expect {
+        within: Some(Duration::from_secs(180)),
+        ..Expect::default()
+    };
+    let run = bench.pushed("second", &second.repository, &expect).await?;
     bench.deletes(&run).await?;
     bench.done().await?;
     Ok("one cleaned up, one deleted, the third untouched".to_owned())
@@ -158,7 +132,7 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     for run in [&good, &bad] {
         until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
         keeps(&bench.env, run, (0, 0, 0)).await?;
-        same_status(&bench, run).await?;
+        bench.same_status(run).await?;
     }
     let result = bad.status.clone().and_then(|status| status.attempt.result);
     let result = result.context("no result")?;
@@ -169,18 +143,16 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     // One that is dear stays until it is not.
     let repository = bench.repository("dear").await?;
     bench.agent("dear", &writer(1), json!({})).await?;
-    let mark =
-        |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
     bench.submit("dear", keep).await?;
-    bench.patch("dear", mark(Some("true"))).await?;
+    bench.patch("dear", preserve(Some("true"))).await?;
     let dear = bench
         .pushed("dear", &repository, &Expect::default())
         .await?;
     keeps(&bench.env, &dear, (1, 1, 1)).await?;
-    bench.patch("dear", mark(None)).await?;
+    bench.patch("dear", preserve(None)).await?;
     until_left(&bench.env, &dear, (0, 0, 0), LIMIT).await?;
-    same_status(&bench, &dear).await?;
+    bench.same_status(&dear).await?;
     bench.deletes(&dear).await?;
     bench.done().await?;
     Ok("children gone, evidence kept; with 'preserve' they stay".to_owned())

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use api::names;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
-use testkit::{git::Hook, suite::Env, wait::until};
+use testkit::{git::Hook, suite::Env};
 
 use super::{
-    blocked::{BlockedRun, HOOK, Step, blocked, idle, nothing_or_one, says},
-    fixture::{Bench, Expect, LIMIT, reason_of, says_all},
+    super::{
+        children::{Doomed, until_gone},
+        fixture::RunKind,
+    },
+    blocked::{BlockedRun, HOOK, Step, blocked, idle, nothing_or_one, says, writer},
+    fixture::{Bench, Docs, Expect, LIMIT, reason_of, says_all},
 };
 
 const FINALIZER: &str = "docsruns.orchestrator.io/finalizer";
@@ -106,9 +106,7 @@ pub(super) async fn verifying(env: Env) -> Result<String> {
 pub(super) async fn over(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let repository = bench.repository("good").await?;
-    bench
-        .agent("good", &super::blocked::writer(1), json!({}))
-        .await?;
+    bench.agent("good", &writer(1), json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
     bench.submit("good", json!({})).await?;
     let url = bench.git.https_url("good");
@@ -121,13 +119,7 @@ pub(super) async fn over(env: Env) -> Result<String> {
     let runs = down.runs();
     for name in ["good", "bad"] {
         runs.delete(name, &DeleteParams::default()).await?;
-        until(name, Duration::from_secs(5), async || {
-            Ok(match runs.get_opt(name).await? {
-                None => Ok(()),
-                Some(seen) => Err(format!("{:?}", seen.finalizers())),
-            })
-        })
-        .await?;
+        until_gone(&runs, name, Duration::from_secs(5)).await?;
     }
     let bench = down.up().await?;
     for run in [&good, &bad] {
@@ -164,40 +156,17 @@ pub(super) async fn operator_down(env: Env) -> Result<String> {
     Ok("held while it was down, gone when it was back".to_owned())
 }
 
-pub(super) async fn with_namespace(env: Env) -> Result<String> {
-    let namespaces: Api<Namespace> = Api::all(env.client.clone());
-    let doomed: Namespace =
-        serde_json::from_value(json!({ "metadata": { "generateName": "t-doomed-" } }))?;
-    let doomed = namespaces
-        .create(&PostParams::default(), &doomed)
-        .await?
-        .name_any();
-    let home = env.namespace.clone();
-    let mut env = env;
-    env.namespace.clone_from(&doomed);
-    let lines = "    allowedNetworks: [198.18.0.0/24]\n";
-    let bench = Bench::planned(env, home, lines).await?;
+pub(super) async fn with_namespace(mut env: Env) -> Result<String> {
+    let doomed = Doomed::new(&env).await?;
+    let home = std::mem::replace(&mut env.namespace, doomed.name.clone());
+    let watched = vec![doomed.name.clone()];
+    let bench = Bench::planned(env, home, watched, Docs::LINES).await?;
     blocked(&bench, "agentless", Step::Agentless).await?;
     blocked(&bench, "asked", Step::Asking).await?;
     blocked(&bench, "unread", Step::Verifying).await?;
     blocked(&bench, "written", Step::Writing(600)).await?;
     let last = blocked(&bench, "pushed", Step::Pushing(HOOK)).await?;
-    namespaces.delete(&doomed, &DeleteParams::default()).await?;
-    until(
-        "the namespace to be gone",
-        Duration::from_secs(90),
-        async || {
-            let seen = namespaces.get_opt(&doomed).await?;
-            Ok(match seen {
-                None => Ok(()),
-                Some(seen) => Err(format!(
-                    "{:?}",
-                    seen.status.and_then(|status| status.conditions)
-                )),
-            })
-        },
-    )
-    .await?;
+    doomed.delete().await?;
     nothing_or_one(&last.run, &last.repository)?;
     bench.done().await?;
     Ok("five runs and their namespace are gone".to_owned())
@@ -207,23 +176,11 @@ pub(super) async fn with_namespace(env: Env) -> Result<String> {
 pub(super) async fn forced(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.repository("forced").await?;
-    bench
-        .agent(
-            "forced",
-            "trap '' TERM; while true; do sleep 1; done",
-            json!({}),
-        )
-        .await?;
+    let script = "trap '' TERM; while true; do sleep 1; done";
+    bench.agent("forced", script, json!({})).await?;
     bench.submit("forced", json!({})).await?;
-    let run = bench
-        .until("forced", LIMIT, "running", |status| {
-            super::fixture::phase_of(status) == "Running"
-        })
-        .await?;
-    bench
-        .runs()
-        .delete("forced", &DeleteParams::default())
-        .await?;
+    let run = bench.running("forced").await?;
+    bench.delete("forced").await?;
     let seen = bench
         .until("forced", Duration::from_secs(10), "deleting", |status| {
             reason_of(status) == "Deleting" && says(status).contains("Job 'forced-docs'")
@@ -233,13 +190,7 @@ pub(super) async fn forced(env: Env) -> Result<String> {
     says_all(&status, &["to stop"])?;
     let force = json!({ "metadata": { "annotations": { names::FORCE_DELETE: "true" } } });
     bench.patch("forced", force).await?;
-    until("the run to go", Duration::from_secs(5), async || {
-        Ok(match bench.runs().get_opt("forced").await? {
-            None => Ok(()),
-            Some(seen) => Err(format!("{:?}", seen.finalizers())),
-        })
-    })
-    .await?;
+    until_gone(&bench.runs(), "forced", Duration::from_secs(5)).await?;
     bench.is_gone(&run, LIMIT).await?;
     bench.done().await?;
     Ok(format!("{}; then it was gone at once", says(&status)))

@@ -11,8 +11,8 @@ use kube::{
 use testkit::{git::Hook, suite::Env};
 
 use super::{
-    blocked::{BlockedRun, HOOK, Step, blocked, nothing_or_one, says},
-    fixture::{Bench, Expect},
+    blocked::{BlockedRun, HOOK, Step, blocked, nothing_or_one},
+    fixture::{Bench, Expect, says_all},
 };
 
 /// A step, the name of its run, and whether the first Pod's push came through for sure.
@@ -27,21 +27,17 @@ const PUSH: [Disrupted; 2] = [
 /// While the agent runs, a DocsRun is stopped and goes on as a TaskRun: once is enough.
 const WORK: Disrupted = ("written", Step::Writing(5), false);
 
-fn pod_name(run: &DocsRun) -> Result<String> {
-    let status = run.status.as_ref();
-    let pod = status.and_then(|status| status.pod.as_ref());
-    Ok(pod.context("no Pod in the status")?.name.clone())
-}
-
-/// The run succeeds, in this many Jobs; what was pushed by the first Pod is not pushed again.
+/// Releases the push. The run succeeds, in this many Jobs; what was pushed by the first Pod is not pushed
+/// again. How often it was pushed.
 async fn goes_on(
     bench: &Bench,
     held: &BlockedRun,
     (event, jobs): (&'static str, usize),
     has_pushed: bool,
-) -> Result<DocsRun> {
+) -> Result<(DocsRun, String)> {
+    held.repository.set_hook(&Hook::Accept)?;
     let name = held.run.name_any();
-    let events = [event, "Succeeded"];
+    let events = [event];
     let expect = Expect {
         events: &events,
         disruptions: 1,
@@ -58,9 +54,9 @@ async fn goes_on(
         seen.accepted == 1 && (!has_pushed || seen.pushes == 1),
         "{name}: {seen:?}"
     );
-    let message = says(&run.status.clone().unwrap_or_default()).to_owned();
-    ensure!(message.contains("is on branch"), "{name}: {message}");
-    Ok(run)
+    says_all(&run.status.clone().unwrap_or_default(), &["is on branch"]).context(name.clone())?;
+    bench.deletes(&run).await?;
+    Ok((run, format!("{name}: {}", seen.pushes)))
 }
 
 /// The Job controller replaces what was evicted: the same Job.
@@ -70,18 +66,15 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     let mut said = Vec::new();
     for (name, step, has_pushed) in [WORK].into_iter().chain(PUSH) {
         let held = blocked(&bench, name, step).await?;
-        let pod = pod_name(&held.run)?;
+        let pod = bench.pod_of(&held.run)?;
         pods.evict(&pod, &EvictParams::default()).await?;
-        held.repository.set_hook(&Hook::Accept)?;
-        let run = goes_on(&bench, &held, ("Disrupted", 1), has_pushed).await?;
-        let second = run.status.clone().and_then(|status| status.attempt.result);
+        let (run, pushes) = goes_on(&bench, &held, ("Disrupted", 1), has_pushed).await?;
+        let second = run.status.and_then(|status| status.attempt.result);
         let second = second.and_then(|result| result.pod_name);
         ensure!(second.is_some_and(|second| second != pod), "another Pod");
-        said.push(format!("{name}: {}", held.repository.activity()?.pushes));
-        bench.deletes(&run).await?;
+        said.push(pushes);
     }
-    bench.done().await?;
-    Ok(format!("one commit each; pushes: {}", said.join(", ")))
+    told(bench, &said).await
 }
 
 /// What a Pod returns after it was told to stop is no result: another Job follows.
@@ -91,20 +84,14 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
     let mut said = Vec::new();
     for (name, step, has_pushed) in PUSH {
         let held = blocked(&bench, name, step).await?;
-        pods.delete(&pod_name(&held.run)?, &DeleteParams::default())
+        pods.delete(&bench.pod_of(&held.run)?, &DeleteParams::default())
             .await?;
-        held.repository.set_hook(&Hook::Accept)?;
-        let run = goes_on(&bench, &held, ("Disrupted", 2), has_pushed).await?;
-        let job = run
-            .status
-            .clone()
-            .and_then(|status| status.attempt.job_name);
+        let (run, pushes) = goes_on(&bench, &held, ("Disrupted", 2), has_pushed).await?;
+        let job = run.status.and_then(|status| status.attempt.job_name);
         ensure!(job == Some(format!("{name}-docs-d1")), "{job:?}");
-        said.push(format!("{name}: {}", held.repository.activity()?.pushes));
-        bench.deletes(&run).await?;
+        said.push(pushes);
     }
-    bench.done().await?;
-    Ok(format!("one commit each; pushes: {}", said.join(", ")))
+    told(bench, &said).await
 }
 
 pub(super) async fn job_by_hand(env: Env) -> Result<String> {
@@ -115,11 +102,13 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
     for ((name, step, has_pushed), way) in PUSH.into_iter().zip(ways) {
         let held = blocked(&bench, name, step).await?;
         jobs.delete(&format!("{name}-docs"), &way).await?;
-        held.repository.set_hook(&Hook::Accept)?;
-        let run = goes_on(&bench, &held, ("JobLost", 1), has_pushed).await?;
-        said.push(format!("{name}: {}", held.repository.activity()?.pushes));
-        bench.deletes(&run).await?;
+        let (_, pushes) = goes_on(&bench, &held, ("JobLost", 1), has_pushed).await?;
+        said.push(pushes);
     }
+    told(bench, &said).await
+}
+
+async fn told(bench: Bench, said: &[String]) -> Result<String> {
     bench.done().await?;
     Ok(format!("one commit each; pushes: {}", said.join(", ")))
 }

@@ -204,7 +204,7 @@ echo page > page.md"#;
     let expect = Expect {
         attempts: 2,
         jobs: 2,
-        events: &["NonZeroExit", "Succeeded"],
+        events: &["NonZeroExit"],
         ..Expect::default()
     };
     bench.pushed("mended", &repository, &expect).await?;

@@ -2,20 +2,24 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use api::tasks::{TaskRun, TaskRunStatus};
-use kube::{Api, ResourceExt, api::PostParams};
-use serde_json::{Value, json};
+use kube::{Api, ResourceExt};
+use serde_json::json;
 use testkit::{
     audit::{Entry, Request},
     suite::Env,
-    wait::until,
 };
 
 use super::{
-    super::{children::until_left, events, merge, reading::sane},
-    blocked::{Step, blocked, blocked_with, says, writer},
-    fixture::{Bench, Expect, LIMIT, brief, phase_of, reason_of},
+    super::{
+        children::until_left,
+        events,
+        fixture::{run_until, submit},
+        tasks::Tasks,
+    },
+    blocked::{Step, blocked, writer},
+    fixture::{Bench, Expect, LIMIT, phase_of, reason_of},
 };
 
 /// Without a change for this long, nothing may be written.
@@ -144,10 +148,8 @@ async fn docs_runs(bench: &Bench) -> Result<usize> {
     blocked(bench, "unanswered", Step::Asking).await?;
     blocked(bench, "unread", Step::Verifying).await?;
     blocked(bench, "written", Step::Writing(600)).await?;
-    blocked_with(bench, "paused", Step::Writing(600), json!({})).await?;
-    bench
-        .patch("paused", json!({ "spec": { "suspend": true } }))
-        .await?;
+    blocked(bench, "paused", Step::Writing(600)).await?;
+    bench.suspend("paused").await?;
     bench.agent("unreachable", "true", json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
     bench.submit("unreachable", never).await?;
@@ -157,11 +159,7 @@ async fn docs_runs(bench: &Bench) -> Result<usize> {
     for name in ["unanswered", "unreachable"] {
         bench.says(name, "RepositoryUnreachable").await?;
     }
-    bench
-        .until("paused", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended" && says(status).contains("runs nothing")
-        })
-        .await?;
+    bench.rests("paused", "runs nothing").await?;
     Ok(bench.runs().list(&Default::default()).await?.items.len())
 }
 
@@ -174,9 +172,9 @@ async fn task_runs(bench: &Bench) -> Result<usize> {
     let nowhere = json!({ "nodeSelector": { "disk": "golden" } });
     bench.agent("task-waits", "true", nowhere).await?;
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
-    submit_task(bench, "task-done", keep).await?;
+    submit::<Tasks>(&bench.env, &(), "task-done", keep).await?;
     for name in ["task-runs", "task-waits", "task-agentless"] {
-        submit_task(bench, name, json!({})).await?;
+        submit::<Tasks>(&bench.env, &(), name, json!({})).await?;
     }
     let done = task_until(bench, "task-done", |status| phase_of(status) == "Succeeded").await?;
     until_left(&bench.env, &done, (0, 0, 0), LIMIT).await?;
@@ -196,36 +194,18 @@ async fn task_runs(bench: &Bench) -> Result<usize> {
     Ok(runs.list(&Default::default()).await?.items.len())
 }
 
-async fn submit_task(bench: &Bench, name: &str, more: Value) -> Result<()> {
-    let mut spec = json!({
-        "taskId": 7, "serviceName": name, "agentName": name,
-        "markdownFiles": [{ "filename": "task.md", "content": "the task\n" }],
-    });
-    merge(&mut spec, more);
-    let run: TaskRun = serde_json::from_value(json!({
-        "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
-        "metadata": { "name": name }, "spec": spec,
-    }))?;
-    let runs: Api<TaskRun> = bench.env.api();
-    runs.create(&PostParams::default(), &run).await?;
-    Ok(())
-}
-
 async fn task_until(
     bench: &Bench,
     name: &str,
     is_wanted: impl Fn(&TaskRunStatus) -> bool,
 ) -> Result<TaskRun> {
-    let runs: Api<TaskRun> = bench.env.api();
-    until(name, LIMIT, async || {
-        let run = runs.get(name).await?;
-        sane(run.status.as_ref(), run.metadata.generation)?;
-        let status = run.status.as_ref().context("no status")?;
-        Ok(if is_wanted(status) {
-            Ok(run)
-        } else {
-            Err(brief(status))
-        })
-    })
+    let (env, home) = (&bench.env, &bench.plan.home);
+    Box::pin(run_until::<Tasks>(
+        env,
+        home,
+        name,
+        ("a TaskRun", LIMIT),
+        is_wanted,
+    ))
     .await
 }

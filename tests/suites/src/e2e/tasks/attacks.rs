@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use testkit::{
     audit::{Mark, Request},
     suite::Env,
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::sleep;
 
 use super::{
     super::{attacks::tried, merge},
-    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of, reason_of},
+    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of},
 };
 
 /// A shell returns 0 although the kernel killed what it started. The kubelet says both.
@@ -31,16 +31,11 @@ pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
     // The kernel is to choose this process, and not the shell.
     let script =
         "sleep 3; (echo 1000 > /proc/self/oom_score_adj; exec tail /dev/zero); sleep 1; exit 0";
-    bench.agent("hungry", script, json!({})).await?;
-    bench.submit("hungry", json!({})).await?;
     let expect = Expect {
-        phase: "Failed",
-        reason: "OOMKilled",
         says: &["exited with code 0", "64Mi"],
-        events: &["Running", "OOMKilled"],
-        ..Expect::default()
+        ..Expect::failure("OOMKilled")
     };
-    let said = tried(bench.ends("hungry", expect).await)?;
+    let said = tried(bench.plays("hungry", script, json!({}), expect).await)?;
     bench.done().await?;
     Ok(said)
 }
@@ -59,11 +54,7 @@ pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
     let restored = until("the finalizer", Duration::from_secs(10), async || {
         let seen = runs.get("bare").await?;
         let is_back = seen.finalizers() == run.finalizers();
-        Ok(if is_back {
-            Ok(())
-        } else {
-            Err("none".to_owned())
-        })
+        Ok(met(is_back, || "none".to_owned()))
     });
     tried(restored.await)?;
     bench.deletes(&run).await?;
@@ -132,16 +123,12 @@ pub(super) async fn other_namespace(env: Env) -> Result<String> {
     }
     let mut watched = vec![env.namespace.clone()];
     watched.extend(elsewhere.iter().cloned());
-    let bench = Bench::watching(env, watched).await?;
+    let home = env.namespace.clone();
+    let bench = Bench::planned(env, home, watched, "").await?;
     let script = "echo 'the tests are red' > /dev/termination-log; sleep 3; exit 3";
     bench.agent("judge", script, json!({})).await?;
     bench.submit_as("model", "judge", json!({})).await?;
-    let model = Expect {
-        phase: "Failed",
-        reason: "NonZeroExit",
-        events: &["Running", "NonZeroExit"],
-        ..Expect::default()
-    };
+    let model = Expect::failure("NonZeroExit");
     let model_run = bench.ended("model", &model).await?;
     let copied = bench.jobs_of(&model_run).await?;
     let copied = copied.first().context("no Job to copy")?;
@@ -150,20 +137,14 @@ pub(super) async fn other_namespace(env: Env) -> Result<String> {
     bench
         .submit_as("victim", "judge", json!({ "suspend": true }))
         .await?;
-    let victim = bench
-        .until("victim", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended"
-        })
-        .await?;
+    let victim = bench.says("victim", "Suspended").await?;
     let uid = victim.uid().unwrap_or_default();
     for namespace in &elsewhere {
         plant(&bench, namespace, &uid, copied).await?;
     }
-    bench
-        .patch("victim", json!({ "spec": { "suspend": false } }))
-        .await?;
+    bench.resume("victim").await?;
     let judged = Expect {
-        events: &["Suspended", "Running", "NonZeroExit"],
+        events: &["Suspended", "Running"],
         ..model
     };
     let said = tried(bench.ends("victim", judged).await)?;
@@ -228,14 +209,15 @@ async fn plant(bench: &Bench, namespace: &str, uid: &str, copied: &Job) -> Resul
         "metadata": { "name": "sleeper", "labels": labels }, "spec": pod("sleep 600"),
     }))?;
     pods.create(&post, &sleeper).await?;
+    succeeds(&jobs).await
+}
+
+/// Waits until a planted Job has succeeded.
+async fn succeeds(jobs: &Api<Job>) -> Result<()> {
     until("the planted Job to succeed", LIMIT, async || {
         let job = jobs.get("victim-7-v1").await?;
         let succeeded = job.status.and_then(|status| status.succeeded);
-        Ok(if succeeded == Some(1) {
-            Ok(())
-        } else {
-            Err(format!("{succeeded:?}"))
-        })
+        Ok(met(succeeded == Some(1), || format!("{succeeded:?}")))
     })
     .await
 }
@@ -263,7 +245,7 @@ echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
         "metadata": metadata, "immutable": true, "data": { "task.md": "stolen" },
     }))?;
     let planted = maps.create(&PostParams::default(), &planted).await?;
-    resume(&bench).await?;
+    bench.resume("victim").await?;
     let says = ["ConfigMap 'victim-7-v1-files'", "content"];
     tried(bench.waits_for("victim", "ChildNameTaken", &says).await)?;
     let untouched = maps.get("victim-7-v1-files").await?;
@@ -312,11 +294,7 @@ async fn collector_watches_runs(env: &Env) -> Result<()> {
             let has_begun = entries.iter().any(|entry| is_watch(&entry.request));
             // For its first list, and because the log is long.
             sleep(Duration::from_secs(2)).await;
-            Ok(if has_begun {
-                Ok(())
-            } else {
-                Err("it does not".to_owned())
-            })
+            Ok(met(has_begun, || "it does not".to_owned()))
         },
     )
     .await
@@ -351,27 +329,16 @@ pub(super) async fn planted_job(env: Env) -> Result<String> {
     }))?;
     let jobs: Api<Job> = bench.env.api();
     jobs.create(&PostParams::default(), &planted).await?;
-    until("the planted Job to succeed", LIMIT, async || {
-        let succeeded = jobs.get("victim-7-v1").await?.status;
-        let succeeded = succeeded.and_then(|status| status.succeeded);
-        Ok(if succeeded == Some(1) {
-            Ok(())
-        } else {
-            Err(format!("{succeeded:?}"))
-        })
-    })
-    .await?;
-    resume(&bench).await?;
+    succeeds(&jobs).await?;
+    bench.resume("victim").await?;
     let says = ["Job 'victim-7-v1'"];
     tried(bench.waits_for("victim", "ChildNameTaken", &says).await)?;
     jobs.delete("victim-7-v1", &DeleteParams::background())
         .await?;
     let expect = Expect {
-        phase: "Failed",
-        reason: "NonZeroExit",
-        events: &["Suspended", "ChildNameTaken", "Running", "NonZeroExit"],
-        within: Duration::from_secs(120),
-        ..Expect::default()
+        events: &["Suspended", "ChildNameTaken", "Running"],
+        within: Some(Duration::from_secs(120)),
+        ..Expect::failure("NonZeroExit")
     };
     let said = bench.ends("victim", expect).await?;
     bench.done().await?;
@@ -383,17 +350,7 @@ async fn suspended(bench: &Bench, more: Value) -> Result<TaskRun> {
     let mut spec = json!({ "suspend": true });
     merge(&mut spec, more);
     bench.submit("victim", spec).await?;
-    bench
-        .until("victim", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended"
-        })
-        .await
-}
-
-async fn resume(bench: &Bench) -> Result<()> {
-    let patch = json!({ "spec": { "suspend": false } });
-    bench.patch("victim", patch).await?;
-    Ok(())
+    bench.says("victim", "Suspended").await
 }
 
 /// All that anyone can know of a child of a run.

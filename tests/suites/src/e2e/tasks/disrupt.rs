@@ -29,13 +29,6 @@ const NODE: &str = "node-0";
 const KUBELET: &str = "kubelet";
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
-/// The Pod that a run's status names.
-fn pod_name(run: &TaskRun) -> Result<String> {
-    let status = run.status.as_ref();
-    let pod = status.and_then(|status| status.pod.as_ref());
-    Ok(pod.context("no Pod in the status")?.name.clone())
-}
-
 fn job_name(run: &TaskRun) -> &str {
     let status = run.status.as_ref();
     status
@@ -54,7 +47,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     bench.submit("moved", json!({})).await?;
     let run = bench.running("moved").await?;
     let pods: Api<Pod> = bench.env.api();
-    let pod = pod_name(&run)?;
+    let pod = bench.pod_of(&run)?;
     pods.evict(&pod, &EvictParams::default()).await?;
     let seen = bench
         .until("moved", LIMIT, "the eviction", is_disrupted)
@@ -64,7 +57,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     says_all(&status, &[&pod, NODE, "EvictionByEvictionAPI"])?;
     let said = brief(&status);
     let expect = Expect {
-        events: &["Running", "Disrupted", "Succeeded"],
+        events: &["Running", "Disrupted"],
         disruptions: 1,
         ..Expect::default()
     };
@@ -96,14 +89,14 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
     }
     let pods: Api<Pod> = bench.env.api();
     for name in NAMES {
-        let pod = pod_name(&bench.running(name).await?)?;
+        let pod = bench.pod_of(&bench.running(name).await?)?;
         pods.delete(&pod, &DeleteParams::default()).await?;
         tokio::time::sleep(Duration::from_millis(350)).await;
     }
     let mut said = String::new();
     for name in NAMES {
         let expect = Expect {
-            events: &["Running", "Disrupted", "Succeeded"],
+            events: &["Running", "Disrupted"],
             disruptions: 1,
             // The one that was stopped ended, as its Job says, and stays for a look at it.
             jobs: 2,
@@ -146,7 +139,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
     let mut said = Vec::new();
     for (name, _) in &ways {
         let expect = Expect {
-            events: &["Running", "JobLost", "Succeeded"],
+            events: &["Running", "JobLost"],
             // The Pod's end may be seen before the Job's: they come by different watches.
             maybe: &["Pending", "Disrupted"],
             disruptions: 1,
@@ -188,17 +181,15 @@ pub(super) async fn too_many(env: Env) -> Result<String> {
             .await?;
         let status = seen.status.clone().unwrap_or_default();
         ensure!(status.attempts == 1, "{} attempts", status.attempts);
-        pods.delete(&pod_name(&seen)?, &DeleteParams::default())
+        pods.delete(&bench.pod_of(&seen)?, &DeleteParams::default())
             .await?;
     }
     let expect = Expect {
-        phase: "Failed",
-        reason: "TooManyDisruptions",
         says: &["6 times", "hunted-7-v1"],
-        events: &["Running", "Disrupted", "TooManyDisruptions"],
+        events: &["Running", "Disrupted"],
         disruptions: 6,
         jobs: 5,
-        ..Expect::default()
+        ..Expect::failure("TooManyDisruptions")
     };
     let said = bench.ends("hunted", expect).await?;
     bench.done().await?;
@@ -241,7 +232,7 @@ pub(super) async fn drained(env: Env) -> Result<String> {
         std::fs::remove_dir_all(&cache)?;
     }
     let expect = Expect {
-        events: &["Running", "Disrupted", "Unschedulable", "Succeeded"],
+        events: &["Running", "Disrupted", "Unschedulable"],
         disruptions: 1,
         ..Expect::default()
     };
@@ -291,7 +282,7 @@ async fn lose_node(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let control = bench.env.testbed("a lost node")?.control.clone();
     let run = islander(&bench).await?;
-    let pod = pod_name(&run)?;
+    let pod = bench.pod_of(&run)?;
     control.signal(KUBELET, Signal::SIGSTOP).await?;
     let seen = bench
         .until("islander", LIMIT, "the loss", is_disrupted)
@@ -308,10 +299,10 @@ async fn lose_node(env: Env) -> Result<String> {
     control.stop(KUBELET).await?;
     control.restart(KUBELET).await?;
     let expect = Expect {
-        events: &["Running", "Disrupted", "Succeeded"],
+        events: &["Running", "Disrupted"],
         maybe: &["Pending", "Unschedulable"],
         disruptions: 1,
-        within: Duration::from_secs(90),
+        within: Some(Duration::from_secs(90)),
         ..Expect::default()
     };
     let seen = bench.ended("islander", &expect).await?;

@@ -18,7 +18,7 @@ use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
 use super::{
-    super::{status_history, why},
+    super::{children::until_gone, events, status_history, why},
     fixture::{Bench, COLLECTED, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all},
 };
 
@@ -27,7 +27,7 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.agent("unread", "sleep 4", json!({})).await?;
     bench.submit("unread", json!({})).await?;
-    let run = bench.running("unread").await?;
+    let pod = bench.pod_of(&bench.running("unread").await?)?;
     let down = bench.stopped().await?;
     let jobs: Api<Job> = down.env.api();
     until("the Job to be complete", LIMIT, async || {
@@ -37,23 +37,12 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     })
     .await?;
     let pods: Api<Pod> = down.env.api();
-    let pod = run.status.clone().and_then(|status| status.attempt.pod);
-    let pod = pod.context("no Pod in the status")?.name;
     pods.delete(&pod, &DeleteParams::default()).await?;
-    until("the Pod to be gone", LIMIT, async || {
-        Ok(match pods.get_opt(&pod).await? {
-            None => Ok(()),
-            Some(_) => Err("there".to_owned()),
-        })
-    })
-    .await?;
+    until_gone(&pods, &pod, LIMIT).await?;
     let bench = down.up().await?;
     let expect = Expect {
-        phase: "Failed",
-        reason: "EvidenceLost",
         says: &["Job 'unread-7-v1' is complete", "its Pod no longer exists"],
-        events: &["Running", "EvidenceLost"],
-        ..Expect::default()
+        ..Expect::failure("EvidenceLost")
     };
     let said = bench.ends("unread", expect).await?;
     bench.done().await?;
@@ -148,12 +137,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.agent("good", "sleep 3", json!({})).await?;
     bench.agent("bad", "sleep 3; exit 3", json!({})).await?;
-    let failed = Expect {
-        phase: "Failed",
-        reason: "NonZeroExit",
-        events: &["Running", "NonZeroExit"],
-        ..Expect::default()
-    };
+    let failed = Expect::failure("NonZeroExit");
     let mut said = String::new();
     for (name, expect) in [("good", Expect::default()), ("bad", failed)] {
         bench.submit(name, json!({})).await?;
@@ -164,11 +148,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
             .create(&PostParams::default(), &backup(&before, true))
             .await?;
         ensure!(after.uid() != before.uid(), "another object");
-        let seen = bench
-            .until(name, LIMIT, "known to have ended", |status| {
-                status.progress.is_true("Finished")
-            })
-            .await?;
+        let seen = bench.finished(name, LIMIT).await?;
         let status = seen.status.clone().unwrap_or_default();
         ensure!(
             phase_of(&status) == expect.phase && reason_of(&status) == expect.reason,
@@ -176,7 +156,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
             brief(&status)
         );
         says_all(&status, &["restored", "nothing was started"])?;
-        let told = bench.events(&seen.uid().unwrap_or_default()).await?;
+        let told = events::reasons(&bench.env, &seen.uid().unwrap_or_default()).await?;
         ensure!(told == [expect.reason], "Events {told:?}");
         bench
             .stays_at(&seen, (0, 0), Duration::from_secs(3))
@@ -227,20 +207,13 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
         .runs()
         .create(&PostParams::default(), &backup(&before, false))
         .await?;
-    let seen = bench
-        .until("twin", Duration::from_secs(10), "in the way", |status| {
-            reason_of(status) == "ChildNameTaken"
-        })
-        .await?;
+    let says = [
+        "twin-7-v1-files",
+        "belongs to an earlier TaskRun",
+        "Delete it",
+    ];
+    let seen = bench.waits_for("twin", "ChildNameTaken", &says).await?;
     let status = seen.status.clone().unwrap_or_default();
-    says_all(
-        &status,
-        &[
-            "twin-7-v1-files",
-            "belongs to an earlier TaskRun",
-            "Delete it",
-        ],
-    )?;
     bench
         .stays_at(&seen, (0, 0), Duration::from_secs(3))
         .await?;
@@ -255,8 +228,8 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
     maps.delete("twin-7-v1-files", &DeleteParams::default())
         .await?;
     let expect = Expect {
-        events: &["ChildNameTaken", "Running", "Succeeded"],
-        within: Duration::from_secs(120),
+        events: &["ChildNameTaken", "Running"],
+        within: Some(Duration::from_secs(120)),
         ..Expect::default()
     };
     bench.ends("twin", expect).await?;
@@ -278,11 +251,7 @@ pub(super) async fn kstatus(env: Env) -> Result<String> {
     }
     bench.running("stuck").await?;
     for name in ["good", "bad"] {
-        bench
-            .until(name, LIMIT, "finished", |status| {
-                status.progress.is_true("Finished")
-            })
-            .await?;
+        bench.finished(name, LIMIT).await?;
     }
     for run in &runs {
         bench.deletes(run).await?;

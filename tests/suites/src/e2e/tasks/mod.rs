@@ -16,6 +16,8 @@ mod start;
 mod suspend;
 mod version;
 
+pub(super) use fixture::Tasks;
+
 use testkit::suite::Case;
 
 use crate::cases::{alone, case, last};

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::suite::Env;
 use tokio::time::Instant;
 
-use super::fixture::{Bench, LIMIT, SHORT_LEASE, brief, phase_of};
+use super::fixture::{Bench, Expect, LIMIT, SHORT_LEASE, brief, phase_of};
 
 /// The spec of version 2: one file more.
 fn second() -> Value {
@@ -74,8 +74,7 @@ pub(super) async fn finished(env: Env) -> Result<String> {
     let script = "echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 3; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
     bench.agent("sequel", script, json!({})).await?;
     bench.submit("sequel", json!({})).await?;
-    let expect = super::fixture::Expect::default();
-    let first = bench.ended("sequel", &expect).await?;
+    let first = bench.ended("sequel", &Expect::default()).await?;
     let first = first.status.unwrap_or_default();
     bench.patch("sequel", second()).await?;
     let held = bench.running("sequel").await?;
