@@ -24,7 +24,7 @@ use testkit::{
     cluster::Tier,
     operator::{self, Operator, Plan},
     suite::{Case, Env, When},
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::sleep;
 
@@ -104,11 +104,9 @@ pub(crate) async fn ready_agent(env: &Env) -> Result<()> {
         Duration::from_secs(20),
         async || {
             let status = agents.get("budget").await?.status.unwrap_or_default();
-            Ok(if status.progress.is_true(condition::READY) {
-                Ok(())
-            } else {
-                Err(format!("{:?}", status.progress.message))
-            })
+            Ok(met(status.progress.is_true(condition::READY), || {
+                format!("{:?}", status.progress.message)
+            }))
         },
     )
     .await
@@ -152,11 +150,7 @@ pub(super) async fn finished(env: &Env) -> Result<()> {
                     && run.metadata.finalizers.is_none()
             };
             let done = list.iter().filter(succeeded).count();
-            Ok(if done == RUNS {
-                Ok(())
-            } else {
-                Err(format!("{done}"))
-            })
+            Ok(met(done == RUNS, || format!("{done}")))
         },
     )
     .await
@@ -172,11 +166,7 @@ pub(super) async fn cleaned(env: &Env) -> Result<()> {
         async || {
             sleep(Duration::from_secs(1)).await;
             let left = jobs.list(&ours).await?.items.len() + maps.list(&ours).await?.items.len();
-            Ok(if left == 0 {
-                Ok(())
-            } else {
-                Err(format!("{left} are left"))
-            })
+            Ok(met(left == 0, || format!("{left} are left")))
         },
     )
     .await
@@ -190,11 +180,7 @@ pub(super) async fn remove(env: &Env) -> Result<()> {
         .await?;
     until("the runs to be gone", Duration::from_secs(60), async || {
         let left = runs.list(&every).await?.items.len();
-        Ok(if left == 0 {
-            Ok(())
-        } else {
-            Err(format!("{left} are left"))
-        })
+        Ok(met(left == 0, || format!("{left} are left")))
     })
     .await
 }

@@ -25,7 +25,7 @@ use testkit::{
     cluster::{Tier, apply},
     operator::{self, Operator, Plan},
     suite::{Case, Env, When},
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::sleep;
 
@@ -218,11 +218,9 @@ async fn all_run(env: &Env, count: usize) -> Result<()> {
 
 async fn leads(operator: &Operator) -> Result<()> {
     until("it to lead", Duration::from_secs(60), async || {
-        Ok(if operator.is_leading().await? {
-            Ok(())
-        } else {
-            Err("it does not".to_owned())
-        })
+        Ok(met(operator.is_leading().await?, || {
+            "it does not".to_owned()
+        }))
     })
     .await
 }
@@ -238,11 +236,7 @@ async fn settled(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<()>
                 && request.is_write()
                 && !request.resource.starts_with("leases")
         });
-        Ok(if writes == 0 {
-            Ok(())
-        } else {
-            Err(format!("{writes} writes"))
-        })
+        Ok(met(writes == 0, || format!("{writes} writes")))
     })
     .await
 }

@@ -36,7 +36,7 @@ use testkit::{
     faults::object_history::ObjectHistory,
     junit::CaseResult,
     operator::{self, Operator, Plan},
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::sleep;
 
@@ -309,11 +309,9 @@ async fn ready_agent(client: &Client, tier: Tier) -> Result<()> {
         Duration::from_secs(20),
         async || {
             let status = agents.get(AGENT).await?.status.unwrap_or_default();
-            Ok(if status.progress.is_true(condition::READY) {
-                Ok(())
-            } else {
-                Err(format!("{:?}", status.progress.message))
-            })
+            Ok(met(status.progress.is_true(condition::READY), || {
+                format!("{:?}", status.progress.message)
+            }))
         },
     )
     .await

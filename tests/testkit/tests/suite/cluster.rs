@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use testkit::{
     cluster::{Cluster, Process, Tier},
     suite,
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::Duration;
 
@@ -122,11 +122,7 @@ async fn a_process_inside_is_stopped_frozen_and_started_again() -> Result<()> {
         until("the process to stop", Duration::from_secs(10), async || {
             let show = Process::new("stat", "/bin/cat", [format!("/proc/{pid}/stat")]);
             let stat = cluster.control.check(show, Duration::from_secs(5)).await?;
-            Ok(if stat.contains(") T ") {
-                Ok(())
-            } else {
-                Err(stat)
-            })
+            Ok(met(stat.contains(") T "), || stat))
         })
         .await?;
         cluster.control.stop(name).await?;

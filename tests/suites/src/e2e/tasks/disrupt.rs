@@ -17,7 +17,10 @@ use kube::{
 };
 use nix::sys::signal::Signal;
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{
     Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all,
@@ -340,11 +343,7 @@ async fn given_up(bench: &Bench, run: &TaskRun, pod: &str) -> Result<()> {
                 phase.as_deref() == Some("Failed")
             });
             ensure!(is_over || count == 1, "{count} Pods at once");
-            Ok(if is_over {
-                Ok(())
-            } else {
-                Err(format!("{count} Pods"))
-            })
+            Ok(met(is_over, || format!("{count} Pods")))
         },
     )
     .await

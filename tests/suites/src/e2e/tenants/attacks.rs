@@ -14,7 +14,10 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::{
     super::{attacks::tried, why::now},
@@ -35,11 +38,7 @@ pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
     let restored = until("the finalizer", Duration::from_secs(5), async || {
         let seen = tenants.get(&name).await?;
         let is_back = seen.finalizers() == tenant.finalizers();
-        Ok(if is_back {
-            Ok(())
-        } else {
-            Err("none".to_owned())
-        })
+        Ok(met(is_back, || "none".to_owned()))
     });
     tried(restored.await)?;
     bench.deletes(&name).await?;
@@ -72,11 +71,7 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
     let begin = std::time::Instant::now();
     let closed = until("default-deny", Duration::from_secs(5), async || {
         let seen = policies.get_opt("default-deny").await?;
-        Ok(if seen.is_some() {
-            Ok(())
-        } else {
-            Err("none".to_owned())
-        })
+        Ok(met(seen.is_some(), || "none".to_owned()))
     });
     tried(closed.await)?;
     let took = begin.elapsed();

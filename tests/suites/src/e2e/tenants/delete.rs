@@ -22,7 +22,11 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::{operator, suite::Env, wait::until};
+use testkit::{
+    operator,
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::super::reading::says_all;
 use super::fixture::{
@@ -338,11 +342,7 @@ async fn created(bench: &Bench, name: &str, kind: &str) -> Result<()> {
                 .await?
                 .is_some(),
         };
-        Ok(if is_there {
-            Ok(())
-        } else {
-            Err("not there".to_owned())
-        })
+        Ok(met(is_there, || "not there".to_owned()))
     })
     .await
 }

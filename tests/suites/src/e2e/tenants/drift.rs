@@ -19,7 +19,10 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{Bench, SAID, both, labelled, namespace, reason};
 
@@ -143,11 +146,7 @@ where
         REPAIRED,
         async || {
             let now = read().await?;
-            Ok(if now == before {
-                Ok(())
-            } else {
-                Err(now.to_string())
-            })
+            Ok(met(now == before, || now.to_string()))
         },
     )
     .await?;
@@ -241,11 +240,9 @@ pub(super) async fn edits(env: Env) -> Result<String> {
         .await?;
     until("the labels", REPAIRED, async || {
         let seen = deployments.get("server").await?;
-        Ok(if seen.labels().contains_key(api::names::UID) {
-            Ok(())
-        } else {
-            Err(format!("{:?}", seen.labels()))
-        })
+        Ok(met(seen.labels().contains_key(api::names::UID), || {
+            format!("{:?}", seen.labels())
+        }))
     })
     .await?;
     // And those of the namespace.
@@ -264,11 +261,10 @@ pub(super) async fn edits(env: Env) -> Result<String> {
             .get("pod-security.kubernetes.io/enforce")
             .cloned();
         let is_kept = seen.labels().contains_key("team");
-        Ok(if level.as_deref() == Some("restricted") && is_kept {
-            Ok(())
-        } else {
-            Err(format!("{:?}", seen.labels()))
-        })
+        Ok(met(
+            level.as_deref() == Some("restricted") && is_kept,
+            || format!("{:?}", seen.labels()),
+        ))
     })
     .await?;
     bench.running(&name).await?;

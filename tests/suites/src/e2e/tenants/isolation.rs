@@ -10,7 +10,10 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{Bench, HOME, SAID, both, reason, told_of};
 
@@ -99,11 +102,7 @@ pub(super) async fn proven(env: Env) -> Result<String> {
     let series = r#"orchestrator_resource_status_condition{kind="Tenant",condition="NetworkIsolated",status="False"}"#;
     until("the metric", SAID, async || {
         let count = bench.metric(series).await?;
-        Ok(if count > 0.5 {
-            Ok(())
-        } else {
-            Err(format!("{count}"))
-        })
+        Ok(met(count > 0.5, || format!("{count}")))
     })
     .await?;
     policies.delete("by-hand", &DeleteParams::default()).await?;
@@ -137,11 +136,7 @@ async fn gone(bench: &Bench, tenant: &str) -> Result<()> {
         async || {
             let left =
                 inside.list(&ours).await?.items.len() + home.list(&outside).await?.items.len();
-            Ok(if left == 0 {
-                Ok(())
-            } else {
-                Err(format!("{left} are left"))
-            })
+            Ok(met(left == 0, || format!("{left} are left")))
         },
     )
     .await

@@ -19,7 +19,10 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::{
     super::attacks::tried,
@@ -367,11 +370,7 @@ async fn connects(pods: &Api<Pod>, pod: &str, address: &str, port: u16) -> Resul
 async fn opens(what: &str, pods: &Api<Pod>, pod: &str, to: (&str, u16)) -> Result<()> {
     until(&format!("{what} to be reached"), ENFORCED, async || {
         let is_open = connects(pods, pod, to.0, to.1).await?;
-        Ok(if is_open {
-            Ok(())
-        } else {
-            Err("blocked".to_owned())
-        })
+        Ok(met(is_open, || "blocked".to_owned()))
     })
     .await
 }

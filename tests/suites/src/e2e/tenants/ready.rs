@@ -17,7 +17,10 @@ use kube::{
     core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::super::status_history::StatusHistory;
 use super::fixture::{
@@ -393,11 +396,9 @@ pub(super) async fn wrong_probe(env: Env) -> Result<String> {
                         .is_some_and(|state| state.running.is_some())
             })
         };
-        Ok(if pods.iter().any(is_up) {
-            Ok(())
-        } else {
-            Err(format!("{} Pods", pods.len()))
-        })
+        Ok(met(pods.iter().any(is_up), || {
+            format!("{} Pods", pods.len())
+        }))
     })
     .await?;
     let said = bench

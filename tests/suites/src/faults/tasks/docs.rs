@@ -14,7 +14,7 @@ use serde_json::json;
 use testkit::{
     faults::scenario_run::{Proof, Scenario, Stage},
     git::{Hook, Repository, Server},
-    wait::until,
+    wait::{met, until},
 };
 
 use super::{LIMIT, agent, gone, proof, secret, stands, tells};
@@ -162,11 +162,7 @@ impl OfDocs {
     async fn deleted(&self, stage: &Stage, repository: &Repository) -> Result<()> {
         until("a push", stage.limit(LIMIT), async || {
             let seen = repository.activity()?;
-            Ok(if seen.pushes > 0 {
-                Ok(())
-            } else {
-                Err(format!("{seen:?}"))
-            })
+            Ok(met(seen.pushes > 0, || format!("{seen:?}")))
         })
         .await?;
         let runs: Api<DocsRun> = stage.api();
