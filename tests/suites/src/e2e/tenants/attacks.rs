@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    apps::v1::Deployment,
-    core::v1::ResourceQuota,
-    networking::v1::NetworkPolicy,
+    apps::v1::Deployment, core::v1::ResourceQuota, networking::v1::NetworkPolicy,
 };
 use kube::{
     Api, ResourceExt,
@@ -20,7 +17,7 @@ use testkit::{
 };
 
 use super::{
-    super::{attacks::tried, why::now},
+    super::{attacks::tried, policies::Bound, why::now},
     fixture::{Bench, LIMIT, both, labelled, namespace},
 };
 
@@ -51,7 +48,7 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let name = bench.create("a", both()).await?;
     let tenant = bench.running(&name).await?;
-    refuse(&bench, &name).await?;
+    let refusal = refuse(&bench, &name).await?;
     let (gone, all) = (DeleteParams::default(), labelled(&tenant));
     let deployments: Api<Deployment> = bench.of(&name);
     deployments.delete_collection(&gone, &all).await?;
@@ -77,7 +74,7 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
     let took = begin.elapsed();
     let left = quotas.list(&ListParams::default()).await?.items.len();
     ensure!(left == 0, "the policy of the case refuses no quota");
-    allow(&bench, &name).await?;
+    refusal.release().await?;
     bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok(format!(
@@ -87,33 +84,15 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
 }
 
 /// Refuses new Deployments and quotas in the namespace of a Tenant.
-async fn refuse(bench: &Bench, name: &str) -> Result<()> {
-    let post = PostParams::default();
-    let policy = serde_json::from_value(json!({
-        "metadata": { "name": name },
-        "spec": {
-            "matchConstraints": { "resourceRules": [
-                { "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"],
-                  "resources": ["deployments"] },
-                { "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"],
-                  "resources": ["resourcequotas"] },
-            ] },
-            "validations": [{ "expression": "false", "message": "not now" }],
-        },
-    }))?;
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.client());
-    policies.create(&post, &policy).await?;
-    let binding = serde_json::from_value(json!({
-        "metadata": { "name": name },
-        "spec": {
-            "policyName": name, "validationActions": ["Deny"],
-            "matchResources": { "namespaceSelector": { "matchLabels": {
-                "kubernetes.io/metadata.name": namespace(name),
-            } } },
-        },
-    }))?;
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.client());
-    bindings.create(&post, &binding).await?;
+async fn refuse(bench: &Bench, name: &str) -> Result<Bound> {
+    let matching = json!({ "matchConstraints": { "resourceRules": [
+        { "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"],
+          "resources": ["deployments"] },
+        { "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"],
+          "resources": ["resourcequotas"] },
+    ] } });
+    let place = namespace(name);
+    let bound = Bound::rejecting(&bench.env, matching, "not now", Some(&place)).await?;
     // The API server hears of its own policies a moment later.
     let quotas: Api<ResourceQuota> = bench.of(name);
     let probe = serde_json::from_value(json!({ "metadata": { "name": "probe" }, "spec": {} }))?;
@@ -127,14 +106,6 @@ async fn refuse(bench: &Bench, name: &str) -> Result<()> {
             Err(_refused) => Ok(()),
         })
     })
-    .await
-}
-
-async fn allow(bench: &Bench, name: &str) -> Result<()> {
-    let gone = DeleteParams::default();
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.client());
-    bindings.delete(name, &gone).await?;
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.client());
-    policies.delete(name, &gone).await?;
-    Ok(())
+    .await?;
+    Ok(bound)
 }

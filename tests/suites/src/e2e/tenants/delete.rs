@@ -1,6 +1,6 @@
 //! How Tenants go, what they leave, and who gets it back.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use api::{
@@ -61,15 +61,11 @@ pub(super) async fn blocked(env: Env) -> Result<String> {
     let deletion = json!({ "policy": "Delete", "deadline": "10s" });
     let name = bench.create("a", json!({ "deletion": deletion })).await?;
     bench.running(&name).await?;
-    let map: ConfigMap = serde_json::from_value(json!({
-        "metadata": { "name": "precious", "finalizers": ["example.com/backup"] },
-    }))?;
+    let metadata = json!({ "name": "precious", "finalizers": ["example.com/backup"] });
+    let map = json!({ "metadata": metadata });
+    bench.put::<ConfigMap>(&name, map).await?;
     let maps: Api<ConfigMap> = bench.of(&name);
-    maps.create(&PostParams::default(), &map).await?;
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     let seen = bench
         .until(&name, Duration::from_secs(30), "blocked", |status| {
             let blockers = ["configmaps", "example.com/backup", &namespace(&name)];
@@ -83,8 +79,7 @@ pub(super) async fn blocked(env: Env) -> Result<String> {
     maps.patch("precious", &PatchParams::default(), &Patch::Merge(&free))
         .await?;
     bench.is_gone(&name).await?;
-    let left = bench.namespaces().get_opt(&namespace(&name)).await?;
-    ensure!(left.is_none(), "the namespace is still there");
+    bench.took_its_namespace(&name).await?;
     Ok(said)
 }
 
@@ -102,10 +97,7 @@ pub(super) async fn retained(env: Env) -> Result<String> {
     bench.running(&name).await?;
     bench.stores(&name, "kept=yes").await?;
     let pods = pod_uids(&bench, &name).await?;
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     bench.is_gone(&name).await?;
 
     let left = bench.namespaces().get(&namespace(&name)).await?;
@@ -121,18 +113,12 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         left.labels()
     );
     let all = ListParams::default();
-    macro_rules! none {
-        ($($kind:ty),*) => {$(
-            let kind = stringify!($kind);
-            let objects = bench.of::<$kind>(&name);
-            until(&format!("every {kind} to be gone"), LIMIT, async || {
-                let count = objects.list(&ListParams::default()).await?.items.len();
-                Ok(if count == 0 { Ok(()) } else { Err(format!("{count}")) })
-            })
-            .await?;
-        )*};
-    }
-    none!(RoleBinding);
+    let bindings = bench.of::<RoleBinding>(&name);
+    until("every RoleBinding to be gone", LIMIT, async || {
+        let count = bindings.list(&ListParams::default()).await?.items.len();
+        Ok(met(count == 0, || format!("{count}")))
+    })
+    .await?;
     let policies = bench.of::<NetworkPolicy>(&name).list(&all).await?.items;
     let mut closed: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
     closed.sort();
@@ -142,21 +128,15 @@ pub(super) async fn retained(env: Env) -> Result<String> {
     );
     let quotas = bench.of::<ResourceQuota>(&name).list(&all).await?.items;
     ensure!(quotas.len() == 3, "{} quotas are left", quotas.len());
-    let is_marked = |annotations: &BTreeMap<String, String>, labels: &BTreeMap<String, String>| {
-        annotations.get(names::RETAINED_FROM) == Some(&name) && !labels.contains_key(names::UID)
-    };
-    for policy in &policies {
+    let metas = policies.iter().map(|policy| &policy.metadata);
+    for meta in metas.chain(quotas.iter().map(|quota| &quota.metadata)) {
+        let from = meta.annotations.as_ref();
+        let from = from.and_then(|all| all.get(names::RETAINED_FROM));
+        let labels = meta.labels.as_ref();
         ensure!(
-            is_marked(policy.annotations(), policy.labels()),
-            "NetworkPolicy '{}' is not marked as left",
-            policy.name_any()
-        );
-    }
-    for quota in &quotas {
-        ensure!(
-            is_marked(quota.annotations(), quota.labels()),
-            "ResourceQuota '{}' is not marked as left",
-            quota.name_any()
+            from == Some(&name) && labels.is_none_or(|all| !all.contains_key(names::UID)),
+            "{:?} is not marked as left",
+            meta.name
         );
     }
     let kept = bench.ask(&name, "kept").await?;
@@ -176,10 +156,7 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         .await?;
     let other = bench.name("other");
     taken(&bench, &other).await?;
-    bench
-        .tenants()
-        .delete(&other, &DeleteParams::default())
-        .await?;
+    bench.delete(&other).await?;
     bench.is_gone(&other).await?;
 
     // One of the same name does, with the data.
@@ -260,10 +237,7 @@ pub(super) async fn foreign(env: Env) -> Result<String> {
         quotas.list(&ListParams::default()).await?.items.is_empty(),
         "something was made there"
     );
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     bench.is_gone(&name).await?;
     let after = namespaces.get(&place).await?;
     ensure!(
@@ -294,10 +268,8 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
         .create(&PostParams::default(), &place)
         .await?;
     let maps: Api<ConfigMap> = bench.of(&name);
-    let map = serde_json::from_value(json!({
-        "metadata": { "name": "redis" }, "data": { "theirs": "yes" },
-    }))?;
-    let before = maps.create(&PostParams::default(), &map).await?;
+    let map = json!({ "metadata": { "name": "redis" }, "data": { "theirs": "yes" } });
+    let before: ConfigMap = bench.put(&name, map).await?;
     bench.create("a", json!({ "redis": redis() })).await?;
     let seen = bench
         .until(&name, SAID, "ChildNameTaken", |status| {
@@ -325,22 +297,12 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
 /// Waits until a Tenant has a child of this kind.
 async fn created(bench: &Bench, name: &str, kind: &str) -> Result<()> {
     until(&format!("a {kind} of {name}"), LIMIT, async || {
+        let (namespaces, place) = (bench.namespaces(), namespace(name));
+        let (sets, deployments) = (bench.of::<StatefulSet>(name), bench.of::<Deployment>(name));
         let is_there = match kind {
-            "Namespace" => bench
-                .namespaces()
-                .get_opt(&namespace(name))
-                .await?
-                .is_some(),
-            "StatefulSet" => bench
-                .of::<StatefulSet>(name)
-                .get_opt("redis")
-                .await?
-                .is_some(),
-            _ => bench
-                .of::<Deployment>(name)
-                .get_opt("server")
-                .await?
-                .is_some(),
+            "Namespace" => namespaces.get_opt(&place).await?.is_some(),
+            "StatefulSet" => sets.get_opt("redis").await?.is_some(),
+            _ => deployments.get_opt("server").await?.is_some(),
         };
         Ok(met(is_there, || "not there".to_owned()))
     })
@@ -358,15 +320,11 @@ pub(super) async fn killed(env: Env) -> Result<String> {
         // While its children are created, too: each kind is created later than the one before.
         for kind in ["Namespace", "StatefulSet", "Deployment"] {
             created(&bench, &name, kind).await?;
-            bench.kill().await?;
-            bench.restart().await?;
+            bench.replace().await?;
             kills += 1;
         }
         bench.running(&name).await?;
-        bench
-            .tenants()
-            .delete(&name, &DeleteParams::default())
-            .await?;
+        bench.delete(&name).await?;
         let mut last = String::new();
         let tenants = bench.tenants();
         let mut seen_steps = Vec::new();
@@ -376,8 +334,7 @@ pub(super) async fn killed(env: Env) -> Result<String> {
             };
             let said = told(&seen.status.unwrap_or_default());
             if said != last && kills < 40 {
-                bench.kill().await?;
-                bench.restart().await?;
+                bench.replace().await?;
                 kills += 1;
                 seen_steps.push(said.clone());
                 last = said;
@@ -464,10 +421,7 @@ pub(super) async fn absent(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.stop().await?;
     let early = bench.create("early", json!({})).await?;
-    bench
-        .tenants()
-        .delete(&early, &DeleteParams::default())
-        .await?;
+    bench.delete(&early).await?;
     // Nothing holds it: nothing was made.
     ensure!(
         bench.tenants().get_opt(&early).await?.is_none(),
@@ -477,16 +431,12 @@ pub(super) async fn absent(env: Env) -> Result<String> {
     bench.restart().await?;
     bench.running(&name).await?;
     bench.stop().await?;
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     let seen: TenantStatus = bench.tenants().get(&name).await?.status.unwrap_or_default();
     ensure!(!ready_reason(&seen).is_empty(), "{seen:?}");
     bench.restart().await?;
     bench.is_gone(&name).await?;
-    let left = bench.namespaces().get_opt(&namespace(&name)).await?;
-    ensure!(left.is_none(), "its namespace is still there");
+    bench.took_its_namespace(&name).await?;
     Ok("nothing is held without a child; what was deleted meanwhile goes".to_owned())
 }
 

@@ -89,12 +89,8 @@ pub(super) async fn deletions(env: Env) -> Result<String> {
         Duration::from_secs(60),
         async || {
             let answer = bench.ask(&name, "a").await;
-            let phase = bench
-                .tenants()
-                .get(&name)
-                .await?
-                .status
-                .and_then(|status| status.phase);
+            let seen = bench.tenants().get(&name).await?;
+            let phase = seen.status.and_then(|status| status.phase);
             Ok(match answer {
                 Ok(answer) if answer == "b" && phase == Some(TenantPhase::Running) => Ok(()),
                 other => Err(format!("{other:?} {phase:?}")),
@@ -165,72 +161,26 @@ pub(super) async fn edits(env: Env) -> Result<String> {
     let name = bench.create("a", spec()).await?;
     bench.running(&name).await?;
     let a = name.as_str();
-    changed::<ResourceQuota>(
-        &bench,
-        a,
-        "tenant",
-        json!({ "spec": { "hard": { "limits.cpu": "100" } } }),
-        "/spec/hard",
-    )
-    .await?;
-    changed::<LimitRange>(
-        &bench,
-        a,
-        "tenant",
-        json!({ "spec": { "limits": [] } }),
-        "/spec/limits",
-    )
-    .await?;
-    let mallory = json!({ "subjects": [{ "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io" }] });
-    changed::<RoleBinding>(&bench, a, "tenant-owner", mallory, "/subjects").await?;
-    changed::<NetworkPolicy>(
-        &bench,
-        a,
-        "default-deny",
-        json!({ "spec": { "ingress": [{}] } }),
-        "/spec/ingress",
-    )
-    .await?;
-    changed::<NetworkPolicy>(
-        &bench,
-        a,
-        "allow-inside",
-        json!({ "spec": { "egress": [{}] } }),
-        "/spec/egress",
-    )
-    .await?;
-    changed::<ConfigMap>(
-        &bench,
-        a,
-        "redis",
-        json!({ "data": { "redis.conf": "port 1\n" } }),
-        "/data",
-    )
-    .await?;
-    changed::<Service>(
-        &bench,
-        a,
-        "server",
-        json!({ "spec": { "selector": { "orchestrator.io/component": "redis" } } }),
-        "/spec/selector",
-    )
-    .await?;
-    changed::<Deployment>(
-        &bench,
-        a,
-        "server",
-        json!({ "spec": { "replicas": 0 } }),
-        "/spec/replicas",
-    )
-    .await?;
-    changed::<StatefulSet>(
-        &bench,
-        a,
-        "redis",
-        json!({ "spec": { "replicas": 0 } }),
-        "/spec/replicas",
-    )
-    .await?;
+    macro_rules! repaired {
+        ($($kind:ident $object:literal $field:literal: $patch:tt),* $(,)?) => {$(
+            changed::<$kind>(&bench, a, $object, json!($patch), $field).await?;
+        )*};
+    }
+    repaired! {
+        ResourceQuota "tenant" "/spec/hard": { "spec": { "hard": { "limits.cpu": "100" } } },
+        LimitRange "tenant" "/spec/limits": { "spec": { "limits": [] } },
+        RoleBinding "tenant-owner" "/subjects": { "subjects": [
+            { "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io" },
+        ] },
+        NetworkPolicy "default-deny" "/spec/ingress": { "spec": { "ingress": [{}] } },
+        NetworkPolicy "allow-inside" "/spec/egress": { "spec": { "egress": [{}] } },
+        ConfigMap "redis" "/data": { "data": { "redis.conf": "port 1\n" } },
+        Service "server" "/spec/selector": {
+            "spec": { "selector": { "orchestrator.io/component": "redis" } }
+        },
+        Deployment "server" "/spec/replicas": { "spec": { "replicas": 0 } },
+        StatefulSet "redis" "/spec/replicas": { "spec": { "replicas": 0 } },
+    }
     // The labels of ours, too, also those by which it is found.
     let deployments: Api<Deployment> = bench.of(a);
     let labels =
@@ -307,6 +257,15 @@ pub(super) fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Res
     }
 }
 
+/// Objects of a namespace, as this user.
+fn at<K>(client: &Client, namespace: &str) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(client.clone(), namespace)
+}
+
 /// An owner can use his namespace, and nothing else.
 pub(super) async fn owners(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
@@ -316,23 +275,21 @@ pub(super) async fn owners(env: Env) -> Result<String> {
     bench.running(&a).await?;
     bench.running(&b).await?;
     let alice = as_user(&bench.env, "alice")?;
-    let post = PostParams::default();
+    let (post, all, gone) = (
+        PostParams::default(),
+        ListParams::default(),
+        DeleteParams::default(),
+    );
     let map: ConfigMap =
         serde_json::from_value(json!({ "metadata": { "name": "hers" }, "data": { "a": "b" } }))?;
     let here = namespace(&a);
     let there = namespace(&b);
 
-    Api::<ConfigMap>::namespaced(alice.clone(), &here)
-        .create(&post, &map)
-        .await?;
-    let pods: Api<Pod> = Api::namespaced(alice.clone(), &here);
-    let count = pods.list(&ListParams::default()).await?.items.len();
+    at::<ConfigMap>(&alice, &here).create(&post, &map).await?;
+    let count = at::<Pod>(&alice, &here).list(&all).await?.items.len();
     ensure!(count >= 1, "she does not see her Pods");
-    Api::<Secret>::namespaced(alice.clone(), &here)
-        .get("tenant-redis")
-        .await?;
-    let deployments: Api<Deployment> = Api::namespaced(alice.clone(), &here);
-    let deployment: Deployment = serde_json::from_value(json!({
+    at::<Secret>(&alice, &here).get("tenant-redis").await?;
+    let deployment = serde_json::from_value(json!({
         "metadata": { "name": "hers" },
         "spec": {
             "selector": { "matchLabels": { "app": "hers" } },
@@ -342,90 +299,63 @@ pub(super) async fn owners(env: Env) -> Result<String> {
             },
         },
     }))?;
-    deployments.create(&post, &deployment).await?;
+    at::<Deployment>(&alice, &here)
+        .create(&post, &deployment)
+        .await?;
 
     // What would open it.
-    let policy: NetworkPolicy = serde_json::from_value(json!({
+    let policy = serde_json::from_value(json!({
         "metadata": { "name": "open" }, "spec": { "podSelector": {}, "ingress": [{}] },
     }))?;
-    let policies: Api<NetworkPolicy> = Api::namespaced(alice.clone(), &here);
+    let policies = at::<NetworkPolicy>(&alice, &here);
     is_forbidden("a policy", policies.create(&post, &policy).await)?;
-    is_forbidden(
-        "deleting a policy",
-        policies
-            .delete("default-deny", &DeleteParams::default())
-            .await,
-    )?;
-    let quotas: Api<ResourceQuota> = Api::namespaced(alice.clone(), &here);
-    is_forbidden(
-        "deleting a quota",
-        quotas
-            .delete("tenant-probes", &DeleteParams::default())
-            .await,
-    )?;
-    let services: Api<Service> = Api::namespaced(alice.clone(), &here);
+    let deleted = policies.delete("default-deny", &gone).await;
+    is_forbidden("deleting a policy", deleted)?;
+    let quotas = at::<ResourceQuota>(&alice, &here);
+    let deleted = quotas.delete("tenant-probes", &gone).await;
+    is_forbidden("deleting a quota", deleted)?;
+    let services = at::<Service>(&alice, &here);
     for kind in ["NodePort", "LoadBalancer"] {
-        let service: Service = serde_json::from_value(json!({
+        let service = serde_json::from_value(json!({
             "metadata": { "name": "open" },
             "spec": { "type": kind, "selector": { "app": "hers" }, "ports": [{ "port": 80 }] },
         }))?;
         is_forbidden(kind, services.create(&post, &service).await)?;
     }
-    let binding: RoleBinding = serde_json::from_value(json!({
+    let binding = serde_json::from_value(json!({
         "metadata": { "name": "more" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice" }],
     }))?;
-    let bindings: Api<RoleBinding> = Api::namespaced(alice.clone(), &here);
+    let bindings = at::<RoleBinding>(&alice, &here);
     is_forbidden("a binding", bindings.create(&post, &binding).await)?;
     let namespaces: Api<Namespace> = Api::all(alice.clone());
     let open =
         json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
-    is_forbidden(
-        "her namespace's labels",
-        namespaces
-            .patch(&here, &PatchParams::default(), &Patch::Merge(&open))
-            .await,
-    )?;
+    let (params, open) = (PatchParams::default(), Patch::Merge(&open));
+    let opened = namespaces.patch(&here, &params, &open).await;
+    is_forbidden("her namespace's labels", opened)?;
 
     // What is not hers.
-    is_forbidden("namespaces", namespaces.list(&ListParams::default()).await)?;
-    is_forbidden(
-        "Tenants",
-        Api::<Tenant>::all(alice.clone())
-            .list(&ListParams::default())
-            .await,
-    )?;
-    is_forbidden(
-        "Bob's Pods",
-        Api::<Pod>::namespaced(alice.clone(), &there)
-            .list(&ListParams::default())
-            .await,
-    )?;
-    is_forbidden(
-        "Bob's password",
-        Api::<Secret>::namespaced(alice.clone(), &there)
-            .get("tenant-redis")
-            .await,
-    )?;
-    is_forbidden(
-        "a map at Bob's",
-        Api::<ConfigMap>::namespaced(alice.clone(), &there)
-            .create(&post, &map)
-            .await,
-    )?;
-    is_forbidden(
-        "Secrets of the cluster",
-        Api::<Secret>::all(alice).list(&ListParams::default()).await,
-    )?;
+    is_forbidden("namespaces", namespaces.list(&all).await)?;
+    let tenants: Api<Tenant> = Api::all(alice.clone());
+    is_forbidden("Tenants", tenants.list(&all).await)?;
+    let pods = at::<Pod>(&alice, &there).list(&all).await;
+    is_forbidden("Bob's Pods", pods)?;
+    let password = at::<Secret>(&alice, &there).get("tenant-redis").await;
+    is_forbidden("Bob's password", password)?;
+    let theirs = at::<ConfigMap>(&alice, &there).create(&post, &map).await;
+    is_forbidden("a map at Bob's", theirs)?;
+    let secrets: Api<Secret> = Api::all(alice);
+    is_forbidden("Secrets of the cluster", secrets.list(&all).await)?;
 
     // When she is no owner any more, it ends.
     bench.change(&a, json!({ "owners": [] })).await?;
     bench.running(&a).await?;
-    let pods = Api::<Pod>::namespaced(as_user(&bench.env, "alice")?, &here);
+    let pods = at::<Pod>(&as_user(&bench.env, "alice")?, &here);
     // The API server hears of it a moment later than who watches it.
     until("her old Pods to be forbidden", SAID, async || {
-        let answer = pods.list(&ListParams::default()).await;
+        let answer = pods.list(&all).await;
         Ok(is_forbidden("her old Pods", answer).map_err(|error| error.to_string()))
     })
     .await?;

@@ -158,20 +158,17 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
             .context("a harmless change")?;
     }
     // Who may read the password may change the program that gets it.
-    let role: Role = serde_json::from_value(json!({
+    let role = json!({
         "metadata": { "name": "reader" },
         "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["tenant-redis"],
                     "verbs": ["get"] }],
-    }))?;
-    let binding: RoleBinding = serde_json::from_value(json!({
+    });
+    let binding = json!({
         "metadata": { "name": "reader" }, "subjects": subjects,
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
-    }))?;
-    bench.of::<Role>(&name).create(&post, &role).await?;
-    bench
-        .of::<RoleBinding>(&name)
-        .create(&post, &binding)
-        .await?;
+    });
+    bench.put::<Role>(&name, role).await?;
+    bench.put::<RoleBinding>(&name, binding).await?;
     until("the reader to be accepted", ACTS, async || {
         let answer = patched(&tenants, &name, &evil).await;
         Ok(answer.map(drop).map_err(|error| error.to_string()))
@@ -417,7 +414,7 @@ pub(super) async fn retained_opens(env: Env) -> Result<String> {
     opens("a Pod without policies", &others, "spy", (&open, PORT)).await?;
     stays_closed("the Redis of a Tenant", &others, "spy", (&redis, 6379)).await?;
     let gone = DeleteParams::default();
-    bench.tenants().delete(&name, &gone).await?;
+    bench.delete(&name).await?;
     bench.is_gone(&name).await?;
     stays_closed(
         "the Redis of a retained namespace",
