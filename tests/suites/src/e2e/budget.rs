@@ -15,15 +15,15 @@ use api::{
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{
     audit::{AuditLog, Entry},
     cluster::Tier,
     operator::{self, Operator, Plan},
-    suite::{Case, Env, When},
+    suite::{self, Case, Env, When},
     wait::{met, until},
 };
 use tokio::time::sleep;
@@ -93,22 +93,23 @@ async fn budget(env: Env) -> Result<String> {
 }
 
 pub(crate) async fn ready_agent(env: &Env) -> Result<()> {
-    let agents: Api<Agent> = env.api();
-    let agent: Agent = serde_json::from_value(json!({
+    let agent = json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
         "metadata": { "name": "budget" }, "spec": { "image": "none:1" },
-    }))?;
-    agents.create(&PostParams::default(), &agent).await?;
-    until(
-        "the Agent to be Ready",
-        Duration::from_secs(20),
-        async || {
-            let status = agents.get("budget").await?.status.unwrap_or_default();
-            Ok(met(status.progress.is_true(condition::READY), || {
-                format!("{:?}", status.progress.message)
-            }))
-        },
-    )
+    });
+    until_ready(&env.api(), agent).await
+}
+
+/// Creates an Agent, and waits until it is ready.
+pub(crate) async fn until_ready(agents: &Api<Agent>, agent: Value) -> Result<()> {
+    let name = suite::create(agents, agent).await?.name_any();
+    let limit = Duration::from_secs(20);
+    until("the Agent to be Ready", limit, async || {
+        let status = agents.get(&name).await?.status.unwrap_or_default();
+        Ok(met(status.progress.is_true(condition::READY), || {
+            format!("{:?}", status.progress.message)
+        }))
+    })
     .await
 }
 
