@@ -192,6 +192,12 @@ impl<K: RunKind> Fixture<K> {
         submit::<K>(&self.env, &self.git, name, more).await
     }
 
+    /// An agent that runs a script, and a run of it.
+    pub(super) async fn start(&self, name: &str, script: &str) -> Result<K::Run> {
+        self.agent(name, script, json!({})).await?;
+        self.submit(name, json!({})).await
+    }
+
     /// Merges `patch` into a run.
     pub(super) async fn patch(&self, name: &str, patch: Value) -> Result<K::Run> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));

@@ -17,8 +17,7 @@ use super::{
 /// A run that succeeds under whatever is configured: its Job was made.
 async fn succeeds(bench: &Bench, name: &str) -> Result<DocsRun> {
     let repository = bench.repository(name).await?;
-    bench.agent(name, &writer(1), json!({})).await?;
-    bench.submit(name, json!({})).await?;
+    bench.start(name, &writer(1)).await?;
     let run = bench.finished(name, LIMIT).await?;
     let status = run.status.clone().unwrap_or_default();
     ensure!(phase_of(&status) == "Succeeded", "{status:?}");
@@ -90,10 +89,7 @@ pub(super) async fn others(env: Env) -> Result<String> {
     ensure!(phase_of(&seen) == "Running", "{seen:?}");
     let after = children_of(&bench, &second.run).await?;
     ensure!(after == before, "{after:?} was {before:?}");
-    let expect = Expect {
-        within: Some(Duration::from_secs(180)),
-        ..Expect::default()
-    };
+    let expect = Expect::default().within(Duration::from_secs(180));
     let run = bench.pushed("second", &second.repository, &expect).await?;
     bench.deletes(&run).await?;
     bench.done().await?;

@@ -177,8 +177,7 @@ pub(super) async fn forced(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.repository("forced").await?;
     let script = "trap '' TERM; while true; do sleep 1; done";
-    bench.agent("forced", script, json!({})).await?;
-    bench.submit("forced", json!({})).await?;
+    bench.start("forced", script).await?;
     let run = bench.running("forced").await?;
     bench.delete("forced").await?;
     let seen = bench

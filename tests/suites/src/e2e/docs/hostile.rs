@@ -242,8 +242,7 @@ done
 mkfifo pipe; mknod null c 1 3 2>/dev/null
 unlink old.md; mkfifo old.md
 echo page > page.md; echo spaces > 'a b.md'; echo dash > ./-rf; echo é > é.md"#;
-    bench.agent("odd", script, json!({})).await?;
-    bench.submit("odd", json!({})).await?;
+    bench.start("odd", script).await?;
     let script =
         r#"set -e; cd "${ORCHESTRATOR_OUTPUT_DIR:?}"; echo x > locked.md; chmod 000 locked.md"#;
     bench.agent("locked", script, json!({})).await?;
@@ -259,10 +258,7 @@ echo page > page.md; echo spaces > 'a b.md'; echo dash > ./-rf; echo é > é.md"
             "{path} was changed"
         );
     }
-    let expect = Expect {
-        says: &["docs/locked.md", "readable"],
-        ..Expect::failure("PublishFailed")
-    };
+    let expect = Expect::failure("PublishFailed").saying(&["docs/locked.md", "readable"]);
     bench.ended("locked", &expect).await?;
     ensure!(repository.head("docs/locked")?.is_none(), "pushed");
     bench.done().await?;
@@ -280,8 +276,7 @@ pub(super) async fn left_process(env: Env) -> Result<String> {
 (trap '' TERM HUP; sleep 1; while sleep 0.1; do date > late-too.md; done) &
 exit 0"#;
     let script = [before, &gate.line(), after].concat();
-    bench.agent("process", &script, json!({})).await?;
-    bench.submit("process", json!({})).await?;
+    bench.start("process", &script).await?;
     gate.arrived(1).await?;
     // Publish looks at the server before it looks at the files.
     bench.git.freeze()?;

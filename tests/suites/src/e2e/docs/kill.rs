@@ -125,8 +125,7 @@ pub(super) async fn recorded_base(env: Env) -> Result<String> {
     let repository = bench.repository("based").await?;
     let base = repository.head("main")?;
     let quotas = forbid_jobs(&bench.env).await?;
-    bench.agent("based", &writer(1), json!({})).await?;
-    bench.submit("based", json!({})).await?;
+    bench.start("based", &writer(1)).await?;
     let run = bench.says("based", "QuotaExceeded").await?;
     let status = run.status.clone().unwrap_or_default();
     ensure!(status.base_commit == base, "{status:?}");

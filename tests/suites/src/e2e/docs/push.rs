@@ -143,20 +143,13 @@ pub(super) async fn no_changes(env: Env) -> Result<String> {
     let repository = bench.repository("same").await?;
     let base = repository.head("main")?;
     let script = r#"printf 'old\n' > "$ORCHESTRATOR_OUTPUT_DIR/old.md""#;
-    bench.agent("same", script, json!({})).await?;
-    bench.submit("same", json!({})).await?;
+    bench.start("same", script).await?;
     let calm =
         json!({ "agentName": "same", "output": { "requireChanges": false, "path": "docs/" } });
     bench.submit("calm", on(&bench, "same", calm)).await?;
-    let expect = Expect {
-        says: &["'docs/'", "nothing changed"],
-        ..Expect::failure("NoChanges")
-    };
+    let expect = Expect::failure("NoChanges").saying(&["'docs/'", "nothing changed"]);
     bench.ended("same", &expect).await?;
-    let expect = Expect {
-        says: &["nothing changed below", "nothing was pushed"],
-        ..Expect::default()
-    };
+    let expect = Expect::default().saying(&["nothing changed below", "nothing was pushed"]);
     let calm = bench.ended("calm", &expect).await?;
     let status = calm.status.clone().unwrap_or_default();
     ensure!(
@@ -222,10 +215,8 @@ pub(super) async fn push_refused(env: Env) -> Result<String> {
         .agent("frozen", WRITER, json!({ "retry": { "maxAttempts": 3 } }))
         .await?;
     bench.submit("frozen", json!({})).await?;
-    let expect = Expect {
-        says: &["documentation is frozen, ask Ann", "docs/frozen"],
-        ..Expect::failure("PushRejected")
-    };
+    let expect = Expect::failure("PushRejected")
+        .saying(&["documentation is frozen, ask Ann", "docs/frozen"]);
     let run = bench.ended("frozen", &expect).await?;
     untouched(&repository, base.as_ref())?;
     let activity = repository.activity()?;
@@ -490,10 +481,7 @@ pub(super) async fn required_result(env: Env) -> Result<String> {
     bench
         .submit("counted", on(&bench, "results", json!({})))
         .await?;
-    let expect = Expect {
-        says: &["pages"],
-        ..Expect::failure("ResultMissing")
-    };
+    let expect = Expect::failure("ResultMissing").saying(&["pages"]);
     let run = bench.ended("results", &expect).await?;
     // The kubelet shows what the agent returned only to the API server, so publish cannot know it:
     // the run fails, and says that its commit is there all the same.

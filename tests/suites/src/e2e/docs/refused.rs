@@ -101,10 +101,7 @@ pub(super) async fn addresses(env: Env) -> Result<String> {
     let mut longest = Duration::ZERO;
     for (name, url) in &urls {
         let start = Instant::now();
-        let expect = Expect {
-            within: Some(ONE_LOOK),
-            ..not_started("AddressNotAllowed")
-        };
+        let expect = not_started("AddressNotAllowed").within(ONE_LOOK);
         bench
             .ended(name, &expect)
             .await

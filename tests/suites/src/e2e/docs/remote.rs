@@ -24,14 +24,6 @@ use super::{
 /// A wait that ends while a case looks on.
 const SHORT: &str = "8s";
 
-/// A success that had to wait for this.
-fn after(cause: &'static [&'static str]) -> Expect<'static> {
-    Expect {
-        events: cause,
-        ..Expect::default()
-    }
-}
-
 /// Another server: for its keys, or to be somebody else.
 fn another(bench: &Bench) -> Result<Server> {
     Server::in_cluster(bench.env.testbed("a Git server in the cluster's network")?)
@@ -60,14 +52,11 @@ pub(super) async fn unreachable(env: Env) -> Result<String> {
     bench
         .waits_for("away", "RepositoryUnreachable", &words)
         .await?;
-    let expect = Expect {
-        says: &["not started", "no connection"],
-        ..not_started("RepositoryUnreachable")
-    };
+    let expect = not_started("RepositoryUnreachable").saying(&["not started", "no connection"]);
     bench.ended("hasty", &expect).await?;
     untouched(&repository, base.as_ref())?;
     bench.git.resume()?;
-    let expect = after(&["RepositoryUnreachable"]);
+    let expect = Expect::after(&["RepositoryUnreachable"]);
     bench.pushed("away", &repository, &expect).await?;
     bench.done().await?;
     Ok("named within 10 s, failed after startTimeout, went on when it was back".to_owned())
@@ -121,7 +110,7 @@ pub(super) async fn slow(env: Env) -> Result<String> {
         &["no complete answer within 20 s"],
     )?;
     repository.set_behaviour(&Behaviour::Normal)?;
-    let expect = after(&["RepositoryUnreachable"]);
+    let expect = Expect::after(&["RepositoryUnreachable"]);
     bench.pushed("slow", &repository, &expect).await?;
     bench.done().await?;
     Ok(format!(
@@ -160,11 +149,9 @@ pub(super) async fn slow_clone(env: Env) -> Result<String> {
     };
     bench.ended("hasty", &expect).await?;
     // Below 1000 bytes a second for a minute is the same as nothing.
-    let expect = Expect {
-        says: &["drip.git"],
-        within: Some(Duration::from_secs(150)),
-        ..Expect::failure("RepositoryUnreachable")
-    };
+    let expect = Expect::failure("RepositoryUnreachable")
+        .saying(&["drip.git"])
+        .within(Duration::from_secs(150));
     let run = bench.ended("drip", &expect).await?;
     untouched(&repository, Some(&base))?;
     bench.done().await?;
@@ -191,10 +178,8 @@ pub(super) async fn huge(env: Env) -> Result<String> {
     let mut said = Vec::new();
     for (name, repository) in [("large", &large), ("bomb", &bomb)] {
         let base = repository.head("main")?;
-        let expect = Expect {
-            says: &["1 MiB", "the operator's configuration"],
-            ..Expect::failure("RepositoryTooLarge")
-        };
+        let expect = Expect::failure("RepositoryTooLarge")
+            .saying(&["1 MiB", "the operator's configuration"]);
         let run = bench.ended(name, &expect).await?;
         untouched(repository, base.as_ref())?;
         said.extend(run.status.and_then(|status| status.progress.message));
@@ -212,8 +197,7 @@ pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
     bench.secret(SECRET, &wrong).await?;
     let wrong = with(ssh.clone(), "identity", &other.credentials_ssh())?;
     bench.secret("keys", &wrong).await?;
-    bench.agent("guarded", WRITER, json!({})).await?;
-    bench.submit("guarded", json!({})).await?;
+    bench.start("guarded", WRITER).await?;
     let more = json!({
         "agentName": "guarded", "repositoryUrl": bench.git.ssh_url("guarded"),
         "credentialsSecretRef": { "name": "keys" },
@@ -228,7 +212,7 @@ pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
         .await?;
     bench.secret(SECRET, &https).await?;
     bench.secret("keys", &ssh).await?;
-    let expect = after(&["AuthenticationFailed"]);
+    let expect = Expect::after(&["AuthenticationFailed"]);
     for name in ["guarded", "keyed"] {
         bench.pushed(name, &repository, &expect).await?;
     }
@@ -262,7 +246,7 @@ pub(super) async fn no_secret(env: Env) -> Result<String> {
     bench
         .secret("later", &bench.git.credentials_https())
         .await?;
-    let expect = after(&["SecretNotFound"]);
+    let expect = Expect::after(&["SecretNotFound"]);
     bench.pushed("bare", &repository, &expect).await?;
     bench.done().await?;
     Ok("named within 10 s, went on when it was made".to_owned())
@@ -290,15 +274,12 @@ pub(super) async fn bad_secret(env: Env) -> Result<String> {
     bench
         .waits_for("keyless", "CredentialsInvalid", &["'password'", "https"])
         .await?;
-    let expect = Expect {
-        says: &["'known_hosts'", "ssh-keyscan"],
-        ..not_started("CredentialsInvalid")
-    };
+    let expect = not_started("CredentialsInvalid").saying(&["'known_hosts'", "ssh-keyscan"]);
     bench.ended("hasty", &expect).await?;
     untouched(&repository, base.as_ref())?;
     // Server-side apply took the key away; here the whole is back.
     bench.secret("half", &bench.git.credentials_https()).await?;
-    let expect = after(&["CredentialsInvalid"]);
+    let expect = Expect::after(&["CredentialsInvalid"]);
     bench.pushed("keyless", &repository, &expect).await?;
     bench.done().await?;
     Ok("names the key that is missing, within 10 s".to_owned())
@@ -311,8 +292,7 @@ pub(super) async fn wrong_ca(env: Env) -> Result<String> {
     let right = bench.git.credentials_https();
     let wrong = with(right.clone(), "ca.crt", &other.credentials_https())?;
     bench.secret(SECRET, &wrong).await?;
-    bench.agent("sealed", WRITER, json!({})).await?;
-    bench.submit("sealed", json!({})).await?;
+    bench.start("sealed", WRITER).await?;
     let words = ["certificate is not trusted", "ca.crt"];
     bench
         .waits_for("sealed", "CertificateNotTrusted", &words)
@@ -321,7 +301,7 @@ pub(super) async fn wrong_ca(env: Env) -> Result<String> {
     let visits = repository.activity()?.read_visits;
     ensure!(visits == 0, "{visits} visits");
     bench.secret(SECRET, &right).await?;
-    let expect = after(&["CertificateNotTrusted"]);
+    let expect = Expect::after(&["CertificateNotTrusted"]);
     bench.pushed("sealed", &repository, &expect).await?;
     bench.done().await?;
     Ok("named within 10 s, went on when the Secret was corrected".to_owned())
@@ -354,7 +334,7 @@ pub(super) async fn unknown_host_key(env: Env) -> Result<String> {
             .waits_for(name, "HostKeyUnknown", &["SHA256:", "known_hosts"])
             .await?;
         bench.secret(name, &right).await?;
-        let expect = after(&["HostKeyUnknown"]);
+        let expect = Expect::after(&["HostKeyUnknown"]);
         bench.pushed(name, &repository, &expect).await?;
     }
     let pushed = repository.branches()?;
@@ -370,11 +350,9 @@ pub(super) async fn unknown_host_key(env: Env) -> Result<String> {
     bench.says("cloning", "QuotaExceeded").await?;
     bench.secret("cloning", &changed(&right, &other)?).await?;
     quotas.delete("no-pods", &DeleteParams::default()).await?;
-    let expect = Expect {
-        says: &["SHA256:", "known_hosts"],
-        within: Some(Duration::from_secs(120)),
-        ..Expect::failure("HostKeyUnknown")
-    };
+    let expect = Expect::failure("HostKeyUnknown")
+        .saying(&["SHA256:", "known_hosts"])
+        .within(Duration::from_secs(120));
     bench.ended("cloning", &expect).await?;
 
     // At the push only: the server has other keys by then.
@@ -420,11 +398,9 @@ pub(super) async fn branch_missing(env: Env) -> Result<String> {
     bench
         .submit("there", json!({ "sourceBranch": "nowhere" }))
         .await?;
-    let expect = Expect {
-        says: &["no branch 'nowhere'"],
-        within: Some(Duration::from_secs(10)),
-        ..not_started("BranchNotFound")
-    };
+    let expect = not_started("BranchNotFound")
+        .saying(&["no branch 'nowhere'"])
+        .within(Duration::from_secs(10));
     bench.ended("there", &expect).await?;
 
     // A repository of that name is not there, over either way.
@@ -437,11 +413,9 @@ pub(super) async fn branch_missing(env: Env) -> Result<String> {
     });
     bench.submit("keyed", more).await?;
     for name in ["nothing", "keyed"] {
-        let expect = Expect {
-            says: &["nothing.git"],
-            within: Some(Duration::from_secs(10)),
-            ..not_started("RepositoryNotFound")
-        };
+        let expect = not_started("RepositoryNotFound")
+            .saying(&["nothing.git"])
+            .within(Duration::from_secs(10));
         bench.ended(name, &expect).await?;
     }
     untouched(&repository, base.as_ref())?;
@@ -470,15 +444,9 @@ pub(super) async fn redirect(env: Env) -> Result<String> {
     bench
         .submit("hasty", on(&bench, "moved", json!({})))
         .await?;
-    let expect = Expect {
-        says: &["redirects are not followed"],
-        ..not_started("RepositoryUnreachable")
-    };
+    let expect = not_started("RepositoryUnreachable").saying(&["redirects are not followed"]);
     bench.ended("hasty", &expect).await?;
-    let expect = Expect {
-        says: &["moved.git"],
-        ..Expect::failure("RepositoryUnreachable")
-    };
+    let expect = Expect::failure("RepositoryUnreachable").saying(&["moved.git"]);
     bench.ended("gated", &expect).await?;
     untouched(&repository, base.as_ref())?;
     let activity = trap.activity()?;

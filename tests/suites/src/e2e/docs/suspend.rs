@@ -48,10 +48,7 @@ pub(super) async fn suspended_before(env: Env) -> Result<String> {
 }
 
 async fn ends_well(bench: &Bench, run: &DocsRun, repository: &Repository) -> Result<()> {
-    let expect = Expect {
-        events: &["Suspended"],
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["Suspended"]);
     let name = run.name_any();
     let seen = bench.pushed(&name, repository, &expect).await?;
     ensure!(nothing_or_one(&seen, repository)?, "{name}: no commit");

@@ -31,10 +31,7 @@ pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
     // The kernel is to choose this process, and not the shell.
     let script =
         "sleep 3; (echo 1000 > /proc/self/oom_score_adj; exec tail /dev/zero); sleep 1; exit 0";
-    let expect = Expect {
-        says: &["exited with code 0", "64Mi"],
-        ..Expect::failure("OOMKilled")
-    };
+    let expect = Expect::failure("OOMKilled").saying(&["exited with code 0", "64Mi"]);
     let said = tried(bench.plays("hungry", script, json!({}), expect).await)?;
     bench.done().await?;
     Ok(said)
@@ -43,8 +40,7 @@ pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
 /// Someone removes the finalizer of a run that has a Pod at work.
 pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("bare", &busy(120), json!({})).await?;
-    bench.submit("bare", json!({})).await?;
+    bench.start("bare", &busy(120)).await?;
     let run = bench.running("bare").await?;
     ensure!(!run.finalizers().is_empty(), "it has no finalizer");
     bench

@@ -27,8 +27,7 @@ pub(super) async fn stolen_token(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let env = &bench.env;
     let namespace = env.namespace.as_str();
-    bench.agent("busy", &busy(600), json!({})).await?;
-    bench.submit("busy", json!({})).await?;
+    bench.start("busy", &busy(600)).await?;
     let run = bench.running("busy").await?;
     let jobs = bench.jobs_of(&run).await?;
     let job = fresh(jobs.first().context("no Job")?, "tried")?;
@@ -261,10 +260,7 @@ pub(super) async fn planted_children(env: Env) -> Result<String> {
 
     // The Job controller, the scheduler, the kubelet and the garbage collector work as before.
     bench.resume("held").await?;
-    let expect = Expect {
-        events: &["Suspended", "Running"],
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["Suspended", "Running"]);
     let ended = bench.ended("held", &expect).await?;
     let jobs = bench.jobs_of(&ended).await?;
     let job = jobs.first().context("no Job")?.name_any();

@@ -77,8 +77,7 @@ pub(super) async fn reconfigured(env: Env) -> Result<String> {
     let at_once = "completedJobDelayMinutes: 0, failedJobDelayMinutes: 0";
     let off = config(&format!("enabled: false, {at_once}"));
     let bench = Bench::configured(env, &off).await?;
-    bench.agent("kept", ANSWERS, json!({})).await?;
-    bench.submit("kept", json!({})).await?;
+    bench.start("kept", ANSWERS).await?;
     let run = bench.ended("kept", &Expect::default()).await?;
     keeps(&bench.env, &run, (1, 1, 1)).await?;
     let without_maps = config(&format!("deleteConfigMap: false, {at_once}"));
@@ -204,8 +203,7 @@ pub(super) async fn runs_deleted(env: Env) -> Result<String> {
 /// R09: what vanishes after the end starts nothing, and takes no evidence with it.
 pub(super) async fn vanished(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("robbed", ANSWERS, json!({})).await?;
-    bench.submit("robbed", json!({})).await?;
+    bench.start("robbed", ANSWERS).await?;
     let run = bench.ended("robbed", &Expect::default()).await?;
     let jobs: Api<Job> = bench.env.api();
     jobs.delete("robbed-7-v1", &DeleteParams::background())

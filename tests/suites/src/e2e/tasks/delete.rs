@@ -63,8 +63,7 @@ pub(super) async fn running(env: Env) -> Result<String> {
 
 pub(super) async fn finished(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("over", "sleep 3", json!({})).await?;
-    bench.submit("over", json!({})).await?;
+    bench.start("over", "sleep 3").await?;
     let run = bench.ended("over", &Expect::default()).await?;
     // A finished run has no finalizer: the garbage collector needs no operator.
     let down = bench.stopped().await?;
@@ -79,8 +78,7 @@ pub(super) async fn finished(env: Env) -> Result<String> {
 
 pub(super) async fn operator_down(env: Env) -> Result<String> {
     let bench = Bench::configured(env, SHORT_LEASE).await?;
-    bench.agent("alone", "exec sleep 600", json!({})).await?;
-    bench.submit("alone", json!({})).await?;
+    bench.start("alone", "exec sleep 600").await?;
     let run = bench.running("alone").await?;
     let down = bench.killed().await?;
     let runs = down.runs();

@@ -46,8 +46,7 @@ fn is_disrupted(status: &TaskRunStatus) -> bool {
 /// Goes on in the same Job: the Job controller replaces what was evicted.
 pub(super) async fn evicted(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("moved", &busy(12), json!({})).await?;
-    bench.submit("moved", json!({})).await?;
+    bench.start("moved", &busy(12)).await?;
     let run = bench.running("moved").await?;
     let pods: Api<Pod> = bench.env.api();
     let pod = bench.pod_of(&run)?;
@@ -87,8 +86,7 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
         } else {
             smile.to_owned()
         };
-        bench.agent(name, &script, json!({})).await?;
-        bench.submit(name, json!({})).await?;
+        bench.start(name, &script).await?;
     }
     let pods: Api<Pod> = bench.env.api();
     for name in NAMES {
@@ -131,8 +129,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
         ("burgled", DeleteParams::background()),
     ];
     for (name, _) in &ways {
-        bench.agent(name, &busy(12), json!({})).await?;
-        bench.submit(name, json!({})).await?;
+        bench.start(name, &busy(12)).await?;
     }
     let jobs: Api<Job> = bench.env.api();
     for (name, way) in &ways {
@@ -169,8 +166,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
 
 pub(super) async fn too_many(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("hunted", &busy(600), json!({})).await?;
-    bench.submit("hunted", json!({})).await?;
+    bench.start("hunted", &busy(600)).await?;
     let pods: Api<Pod> = bench.env.api();
     for round in 0..6 {
         let what = format!("running after {round} disruptions");
@@ -205,8 +201,7 @@ pub(super) async fn drained(env: Env) -> Result<String> {
     let cluster = bench.env.testbed("kubectl drain")?;
     let cache = std::env::temp_dir().join(format!("drain-{}", bench.env.namespace));
     let shell = Shell::new(&cluster.folders.kubeconfig(), &cache)?;
-    bench.agent("drained", &busy(12), json!({})).await?;
-    bench.submit("drained", json!({})).await?;
+    bench.start("drained", &busy(12)).await?;
     bench.running("drained").await?;
     // The testbed's own Pods have no controller or local data.
     let line = format!(

@@ -25,8 +25,7 @@ use super::{
 /// The Pod goes unread while no operator is there: nobody knows what it returned.
 pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("unread", "sleep 4", json!({})).await?;
-    bench.submit("unread", json!({})).await?;
+    bench.start("unread", "sleep 4").await?;
     let pod = bench.pod_of(&bench.running("unread").await?)?;
     let down = bench.stopped().await?;
     let jobs: Api<Job> = down.env.api();
@@ -40,10 +39,8 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     pods.delete(&pod, &DeleteParams::default()).await?;
     until_gone(&pods, &pod, LIMIT).await?;
     let bench = down.up().await?;
-    let expect = Expect {
-        says: &["Job 'unread-7-v1' is complete", "its Pod no longer exists"],
-        ..Expect::failure("EvidenceLost")
-    };
+    let expect = Expect::failure("EvidenceLost")
+        .saying(&["Job 'unread-7-v1' is complete", "its Pod no longer exists"]);
     let said = bench.ends("unread", expect).await?;
     bench.done().await?;
     Ok(said)
@@ -173,8 +170,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
 pub(super) async fn orphaned(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     // The first one runs until its Job is deleted.
-    bench.agent("twin", &busy(600), json!({})).await?;
-    bench.submit("twin", json!({})).await?;
+    bench.start("twin", &busy(600)).await?;
     let before = bench.running("twin").await?;
     let down = bench.stopped().await?;
     let runs = down.runs();
@@ -227,11 +223,7 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
         .await?;
     maps.delete("twin-7-v1-files", &DeleteParams::default())
         .await?;
-    let expect = Expect {
-        events: &["ChildNameTaken", "Running"],
-        within: Some(Duration::from_secs(120)),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["ChildNameTaken", "Running"]).within(Duration::from_secs(120));
     bench.ends("twin", expect).await?;
     bench.done().await?;
     Ok(brief(&status))

@@ -18,10 +18,7 @@ pub(super) async fn success(env: Env) -> Result<String> {
     let more = json!({ "results": [{ "name": "answer", "required": true }] });
     bench.agent("good", script, more).await?;
     bench.submit("good", json!({})).await?;
-    let expect = Expect {
-        says: &["exited with code 0"],
-        ..Expect::default()
-    };
+    let expect = Expect::default().saying(&["exited with code 0"]);
     let seen = bench.ended("good", &expect).await?;
     let result = seen
         .status
@@ -150,20 +147,15 @@ async fn ends(
 
 pub(super) async fn exit_3(env: Env) -> Result<String> {
     let script = "sleep 3; echo 'the tests are red' > /dev/termination-log; exit 3";
-    let expect = Expect {
-        says: &["exited with code 3", "the tests are red"],
-        ..Expect::failure("NonZeroExit")
-    };
+    let expect =
+        Expect::failure("NonZeroExit").saying(&["exited with code 3", "the tests are red"]);
     ends(env, "three", script, json!({}), expect).await
 }
 
 pub(super) async fn out_of_memory(env: Env) -> Result<String> {
     // The kernel's word about the kill is to come before the container's end.
     let script = "sleep 3; head -c 500m /dev/zero | tail; code=$?; sleep 1; exit $code";
-    let expect = Expect {
-        says: &["64Mi"],
-        ..Expect::failure("OOMKilled")
-    };
+    let expect = Expect::failure("OOMKilled").saying(&["64Mi"]);
     ends(env, "hungry", script, json!({}), expect).await
 }
 
@@ -207,29 +199,20 @@ fn reports() -> Value {
 
 pub(super) async fn result_missing(env: Env) -> Result<String> {
     let script = "sleep 3; echo '{\"else\": \"1\"}' > /dev/termination-log";
-    let expect = Expect {
-        says: &["report"],
-        ..Expect::failure("ResultMissing")
-    };
+    let expect = Expect::failure("ResultMissing").saying(&["report"]);
     ends(env, "forgetful", script, reports(), expect).await
 }
 
 pub(super) async fn result_too_large(env: Env) -> Result<String> {
     // Valid, if it were not cut.
     let script = "sleep 3; { printf '{\"report\": \"'; head -c 5000 /dev/zero | tr '\\0' x; printf '\"}'; } > /dev/termination-log";
-    let expect = Expect {
-        says: &["4096 bytes"],
-        ..Expect::failure("ResultTooLarge")
-    };
+    let expect = Expect::failure("ResultTooLarge").saying(&["4096 bytes"]);
     ends(env, "wordy", script, reports(), expect).await
 }
 
 pub(super) async fn result_invalid(env: Env) -> Result<String> {
     let script = "sleep 3; echo 'report: fine' > /dev/termination-log";
-    let expect = Expect {
-        says: &["not one JSON object"],
-        ..Expect::failure("ResultInvalid")
-    };
+    let expect = Expect::failure("ResultInvalid").saying(&["not one JSON object"]);
     let said = ends(env, "plain", script, reports(), expect).await?;
     ensure!(!said.contains("fine"), "what it wrote is not repeated");
     Ok(said)

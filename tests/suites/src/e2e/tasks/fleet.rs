@@ -15,8 +15,7 @@ use super::fixture::{Bench, Expect, LIMIT, phase_of};
 
 pub(super) async fn hand_over(env: Env) -> Result<String> {
     let mut bench = Bench::new(env).await?;
-    bench.agent("long", "sleep 25", json!({})).await?;
-    bench.submit("long", json!({})).await?;
+    bench.start("long", "sleep 25").await?;
     bench.running("long").await?;
     let second = bench.another().await?;
     ensure!(

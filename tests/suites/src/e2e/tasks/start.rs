@@ -98,11 +98,7 @@ pub(super) async fn missing_secret(env: Env) -> Result<String> {
         .await?;
     let key = json!({ "metadata": { "name": "the-key" }, "stringData": { "k": "v" } });
     bench.env.create::<Secret>(key).await?;
-    let expect = Expect {
-        events: &["SecretNotFound", "Running"],
-        within: Some(Duration::from_secs(90)),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["SecretNotFound", "Running"]).within(Duration::from_secs(90));
     bench.ends("keyed", expect).await?;
     bench.done().await?;
     Ok(said)
@@ -148,11 +144,7 @@ pub(super) async fn job_refused(env: Env) -> Result<String> {
         .logs_error("Denied", "QuotaExceeded", &["no-jobs", "/refused\""])
         .await?;
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
-    let expect = Expect {
-        events: &["QuotaExceeded", "Running"],
-        within: Some(Duration::from_secs(120)),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["QuotaExceeded", "Running"]).within(Duration::from_secs(120));
     bench.ends("refused", expect).await?;
     bench.done().await?;
     Ok("named within one look, and it went on when the quota was gone".to_owned())
@@ -165,10 +157,7 @@ pub(super) async fn agent_missing(env: Env) -> Result<String> {
         .waits_for("later", "AgentNotFound", &["'later'"])
         .await?;
     bench.agent("later", "sleep 3", json!({})).await?;
-    let expect = Expect {
-        events: &["AgentNotFound", "Running"],
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["AgentNotFound", "Running"]);
     let said = bench.ends("later", expect).await?;
     bench.done().await?;
     Ok(said)
@@ -192,10 +181,7 @@ pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
         .await?;
     let account = json!({ "metadata": { "name": "robot" } });
     bench.env.create::<ServiceAccount>(account).await?;
-    let expect = Expect {
-        events: &["AgentNotReady", "Running"],
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["AgentNotReady", "Running"]);
     let said = bench.ends("robot", expect).await?;
     bench.done().await?;
     Ok(said)
@@ -232,8 +218,7 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
     });
     let foreign: Job = bench.env.create(foreign).await?;
     let jobs: Api<Job> = bench.env.api();
-    bench.agent("taken", "sleep 3", json!({})).await?;
-    bench.submit("taken", json!({})).await?;
+    bench.start("taken", "sleep 3").await?;
     let says = ["Job 'taken-7-v1'", "belongs to someone else"];
     let seen = bench.waits_for("taken", "ChildNameTaken", &says).await?;
     let status = seen.status.unwrap_or_default();
@@ -249,11 +234,7 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
     );
     jobs.delete("taken-7-v1", &DeleteParams::background())
         .await?;
-    let expect = Expect {
-        events: &["ChildNameTaken", "Running"],
-        within: Some(Duration::from_secs(120)),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["ChildNameTaken", "Running"]).within(Duration::from_secs(120));
     bench.ends("taken", expect).await?;
     bench.done().await?;
     Ok("named, untouched, and it went on when the name was free".to_owned())

@@ -20,10 +20,7 @@ pub(super) async fn suspended_before(env: Env) -> Result<String> {
     bench.stays_at(&run, (0, 0), Duration::from_secs(4)).await?;
     ensure!(bench.maps_of(&run).await?.is_empty(), "files without need");
     bench.resume("early").await?;
-    let expect = Expect {
-        events: &["Suspended", "Running"],
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["Suspended", "Running"]);
     bench.ends("early", expect).await?;
     bench.done().await?;
     Ok(brief(&status))
@@ -66,10 +63,7 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
         first.is_some_and(|first| first.0 < start.0),
         "another start"
     );
-    let expect = Expect {
-        events: &["Running", "Suspended"],
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["Running", "Suspended"]);
     bench.ends("paused", expect).await?;
     bench.done().await?;
     Ok(brief(&status))

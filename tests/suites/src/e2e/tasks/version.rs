@@ -54,8 +54,7 @@ async fn succeeds(bench: &Bench, name: &str, version: i64) -> Result<(TaskRun, V
 pub(super) async fn running(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let script = "[ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 2 ] && exit 0; exec sleep 600";
-    bench.agent("again", script, json!({})).await?;
-    bench.submit("again", json!({})).await?;
+    bench.start("again", script).await?;
     bench.running("again").await?;
     bench.patch("again", second()).await?;
     let (seen, history) = succeeds(&bench, "again", 2).await?;
@@ -72,8 +71,7 @@ pub(super) async fn running(env: Env) -> Result<String> {
 pub(super) async fn finished(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let script = "echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 3; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
-    bench.agent("sequel", script, json!({})).await?;
-    bench.submit("sequel", json!({})).await?;
+    bench.start("sequel", script).await?;
     let first = bench.ended("sequel", &Expect::default()).await?;
     let first = first.status.unwrap_or_default();
     bench.patch("sequel", second()).await?;
@@ -130,8 +128,7 @@ async fn add(runs: Api<TaskRun>, name: &str, file: &str) -> Result<usize> {
 pub(super) async fn two_writers(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let script = "cat \"$ORCHESTRATOR_CONTEXT_DIR\"/one.md \"$ORCHESTRATOR_CONTEXT_DIR\"/two.md || { trap 'exit 143' TERM; sleep 600 & wait; }";
-    bench.agent("shared", script, json!({})).await?;
-    bench.submit("shared", json!({})).await?;
+    bench.start("shared", script).await?;
     bench.running("shared").await?;
     let (one, two) = tokio::join!(
         add(bench.runs(), "shared", "one.md"),

@@ -59,8 +59,7 @@ pub(super) async fn with_all(env: Env) -> Result<String> {
 pub(super) async fn blocked(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let deletion = json!({ "policy": "Delete", "deadline": "10s" });
-    let name = bench.create("a", json!({ "deletion": deletion })).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", json!({ "deletion": deletion })).await?;
     let metadata = json!({ "name": "precious", "finalizers": ["example.com/backup"] });
     let map = json!({ "metadata": metadata });
     bench.put::<ConfigMap>(&name, map).await?;
@@ -93,8 +92,7 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         spec["owners"] = json!([{ "kind": "User", "name": "carol" }]);
         spec
     };
-    let name = bench.create("a", spec()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec()).await?;
     bench.stores(&name, "kept=yes").await?;
     let pods = pod_uids(&bench, &name).await?;
     bench.delete(&name).await?;
@@ -178,9 +176,8 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         "another namespace"
     );
     bench
-        .change(&name, json!({ "deletion": { "policy": "Delete" } }))
+        .becomes(&name, json!({ "deletion": { "policy": "Delete" } }))
         .await?;
-    bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok("left at work, refused to another, taken back with its data".to_owned())
 }

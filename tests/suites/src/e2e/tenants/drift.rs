@@ -158,8 +158,7 @@ where
 /// Every kind of child that is edited is repaired, and what others set stays.
 pub(super) async fn edits(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", spec()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec()).await?;
     let a = name.as_str();
     macro_rules! repaired {
         ($($kind:ident $object:literal $field:literal: $patch:tt),* $(,)?) => {$(
@@ -220,18 +219,16 @@ pub(super) async fn edits(env: Env) -> Result<String> {
     bench.running(&name).await?;
     // R53: a removed rule removes its policy, and so does 'enabled: false', which is said.
     bench
-        .change(a, json!({ "networkPolicy": { "ingressRules": [] } }))
+        .becomes(a, json!({ "networkPolicy": { "ingressRules": [] } }))
         .await?;
-    bench.running(&name).await?;
     let policies: Api<NetworkPolicy> = bench.of(a);
     ensure!(
         policies.get_opt("ingress-0").await?.is_none(),
         "R53: the rule's policy is still there"
     );
-    bench
-        .change(a, json!({ "networkPolicy": { "enabled": false } }))
+    let seen = bench
+        .becomes(a, json!({ "networkPolicy": { "enabled": false } }))
         .await?;
-    let seen = bench.running(&name).await?;
     let left = policies.list(&ListParams::default()).await?.items.len();
     ensure!(left == 0, "R53: {left} policies are left");
     let said = reason(
@@ -350,8 +347,7 @@ pub(super) async fn owners(env: Env) -> Result<String> {
     is_forbidden("Secrets of the cluster", secrets.list(&all).await)?;
 
     // When she is no owner any more, it ends.
-    bench.change(&a, json!({ "owners": [] })).await?;
-    bench.running(&a).await?;
+    bench.becomes(&a, json!({ "owners": [] })).await?;
     let pods = at::<Pod>(&as_user(&bench.env, "alice")?, &here);
     // The API server hears of it a moment later than who watches it.
     until("her old Pods to be forbidden", SAID, async || {

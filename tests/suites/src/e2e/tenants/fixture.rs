@@ -264,6 +264,19 @@ impl Bench {
             .await?)
     }
 
+    /// A Tenant that runs; `more` is merged into its spec.
+    pub(super) async fn launch(&self, word: &str, more: Value) -> Result<String> {
+        let name = self.create(word, more).await?;
+        self.running(&name).await?;
+        Ok(name)
+    }
+
+    /// Changes a Tenant's spec, and waits until it runs so.
+    pub(super) async fn becomes(&self, name: &str, spec: Value) -> Result<Tenant> {
+        self.change(name, spec).await?;
+        self.running(name).await
+    }
+
     /// Waits until a Tenant looks as wanted; what is seen on the way must be sane.
     pub(super) async fn until(
         &self,

@@ -55,10 +55,8 @@ fn tried(status: &TenantStatus) -> Vec<String> {
 /// With policies enforced it is proven, and what was tried is listed.
 pub(super) async fn proven(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let b = bench.create("b", both()).await?;
-    bench.running(&b).await?;
-    let a = bench.create("a", probed(both())).await?;
-    bench.running(&a).await?;
+    let b = bench.launch("b", both()).await?;
+    let a = bench.launch("a", probed(both())).await?;
     let seen = is(&bench, &a, "True", "Isolated").await?;
     let status = seen.status.context("no status")?;
     let known = status.isolation.clone().context("no isolation")?;
@@ -146,12 +144,11 @@ async fn gone(bench: &Bench, tenant: &str) -> Result<()> {
 pub(super) async fn nothing(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let name = bench
-        .create(
+        .launch(
             "a",
             probed(json!({ "networkPolicy": { "enabled": false } })),
         )
         .await?;
-    bench.running(&name).await?;
     is(&bench, &name, "False", "PoliciesDisabled").await?;
     bench.explained(&name, "PoliciesDisabled").await?;
     bench.deletes(&name).await?;

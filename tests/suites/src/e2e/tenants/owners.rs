@@ -95,8 +95,7 @@ where
 /// the password of its Redis.
 pub(super) async fn password_by_image(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", both()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", both()).await?;
     let (user, post) = (bench.name("mallory"), PostParams::default());
     let role: ClusterRole = serde_json::from_value(json!({
         "metadata": { "name": user },
@@ -184,8 +183,7 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
 /// A Tenant without a server, whose owner is this user.
 async fn owned(bench: &Bench, user: &str) -> Result<(String, Client)> {
     let owners = json!({ "owners": [{ "kind": "User", "name": user }] });
-    let name = bench.create("a", owners).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", owners).await?;
     Ok((name, as_user(&bench.env, user)?))
 }
 
@@ -401,8 +399,7 @@ pub(super) async fn retained_opens(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let mut spec = both();
     spec["deletion"] = json!({ "policy": "Retain" });
-    let name = bench.create("a", spec).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec).await?;
     bench.stores(&name, "kept=yes").await?;
     let others: Api<Pod> = Api::namespaced(bench.client(), &bench.env.namespace);
     let listens = format!("while true; do echo open | nc -l -p {PORT}; done");
@@ -443,8 +440,7 @@ pub(super) async fn internet_inside(env: Env) -> Result<String> {
     };
     let mut spec = rule(json!({ "network": "0.0.0.0/0" }));
     spec["server"] = server();
-    let name = bench.create("a", spec).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec).await?;
     let pods: Api<Pod> = bench.of(&name);
     started(&pods, pod("spy", "sleep 600")).await?;
     opens("everything", &pods, "spy", (&victim, PORT)).await?;
@@ -460,9 +456,8 @@ pub(super) async fn internet_inside(env: Env) -> Result<String> {
         .find_map(|one| one.port);
     let port = u16::try_from(port.context("no port")?)?;
     bench
-        .change(&name, rule(json!({ "internet": true })))
+        .becomes(&name, rule(json!({ "internet": true })))
         .await?;
-    bench.running(&name).await?;
     stays_closed("a Pod of someone else", &pods, "spy", (&victim, PORT)).await?;
     stays_closed("the API server", &pods, "spy", (&address, port)).await?;
     stays_closed(
