@@ -65,15 +65,14 @@ pub(super) async fn configured(env: Env) -> Result<String> {
 }
 
 /// R03: nothing of another run goes with those of the first.
-pub(super) async fn others(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn others(bench: &Bench) -> Result<String> {
     // Longer than both of the others take, also on a busy machine.
-    let second = blocked(&bench, "second", Step::Writing(150)).await?;
-    let before = children_of(&bench, &second.run).await?;
+    let second = blocked(bench, "second", Step::Writing(150)).await?;
+    let before = children_of(bench, &second.run).await?;
     ensure!(before.len() == 3, "{before:?}");
     // Cleaned up, and deleted, while the other one is at work.
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
-    let cleaned = blocked_with(&bench, "cleaned", Step::Writing(1), keep).await?;
+    let cleaned = blocked_with(bench, "cleaned", Step::Writing(1), keep).await?;
     let done = bench
         .until("cleaned", LIMIT, "finished", |status| {
             status.progress.is_true(condition::SUCCEEDED)
@@ -82,17 +81,16 @@ pub(super) async fn others(env: Env) -> Result<String> {
     one_commit(&done, &cleaned.repository)?;
     until_left(&bench.env, &done, (0, 0, 0), LIMIT).await?;
     bench.deletes(&done).await?;
-    let deleted = blocked(&bench, "deleted", Step::Writing(600)).await?;
+    let deleted = blocked(bench, "deleted", Step::Writing(600)).await?;
     bench.deletes(&deleted.run).await?;
     let seen = bench.runs().get("second").await?.status;
     let seen = seen.unwrap_or_default();
     ensure!(phase_of(&seen) == "Running", "{seen:?}");
-    let after = children_of(&bench, &second.run).await?;
+    let after = children_of(bench, &second.run).await?;
     ensure!(after == before, "{after:?} was {before:?}");
     let expect = Expect::default().within(Duration::from_secs(180));
     let run = bench.pushed("second", &second.repository, &expect).await?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok("one cleaned up, one deleted, the third untouched".to_owned())
 }
 
@@ -111,8 +109,7 @@ async fn children_of(bench: &Bench, run: &DocsRun) -> Result<Vec<(String, Option
     Ok(all)
 }
 
-pub(super) async fn kept(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn kept(bench: &Bench) -> Result<String> {
     let repository = bench.repository("good").await?;
     bench.agent("good", &writer(1), json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
@@ -150,6 +147,5 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     until_left(&bench.env, &dear, (0, 0, 0), LIMIT).await?;
     bench.same_status(&dear).await?;
     bench.deletes(&dear).await?;
-    bench.done().await?;
     Ok("children gone, evidence kept; with 'preserve' they stay".to_owned())
 }

@@ -31,10 +31,9 @@ async fn goes(bench: &Bench, held: &BlockedRun) -> Result<()> {
     bench.deletes(&held.run).await
 }
 
-pub(super) async fn before(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn before(bench: &Bench) -> Result<String> {
     for (name, step) in [("asked", Step::Asking), ("agentless", Step::Agentless)] {
-        let held = blocked(&bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         // Nothing was made that it would have to wait for.
         ensure!(bench.jobs_of(&held.run).await?.is_empty(), "a Job");
         ensure!(held.run.finalizers().is_empty(), "{name} is held");
@@ -42,33 +41,29 @@ pub(super) async fn before(env: Env) -> Result<String> {
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
         ensure!(!has_pushed, "{name}: pushed");
     }
-    bench.done().await?;
     Ok("gone while it was asked for, and while there was no Agent".to_owned())
 }
 
-pub(super) async fn at_work(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn at_work(bench: &Bench) -> Result<String> {
     for (name, step) in [("cloned", Step::Cloning), ("written", Step::Writing(600))] {
-        let held = blocked(&bench, name, step).await?;
-        goes(&bench, &held).await?;
+        let held = blocked(bench, name, step).await?;
+        goes(bench, &held).await?;
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
         ensure!(!has_pushed, "{name}: pushed");
     }
-    bench.done().await?;
     Ok("gone with Job, Pod and ConfigMap".to_owned())
 }
 
 /// What the remote has then is nothing or one whole commit, and the next run of that name works on
 /// it.
-pub(super) async fn at_push(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn at_push(bench: &Bench) -> Result<String> {
     let mut said = Vec::new();
     for (name, step) in [
         ("pushed", Step::Pushing(HOOK)),
         ("taken", Step::Pushed(HOOK)),
     ] {
-        let held = blocked(&bench, name, step).await?;
-        goes(&bench, &held).await?;
+        let held = blocked(bench, name, step).await?;
+        goes(bench, &held).await?;
         // The server may go on with what it received.
         idle(&held.repository).await?;
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
@@ -89,16 +84,13 @@ pub(super) async fn at_push(env: Env) -> Result<String> {
         said.last().is_some_and(|last| last == "taken: 1"),
         "{said:?}"
     );
-    bench.done().await?;
     Ok(format!("commits on the remote: {}", said.join(", ")))
 }
 
-pub(super) async fn verifying(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let held = blocked(&bench, "unread", Step::Verifying).await?;
-    goes(&bench, &held).await?;
+pub(super) async fn verifying(bench: &Bench) -> Result<String> {
+    let held = blocked(bench, "unread", Step::Verifying).await?;
+    goes(bench, &held).await?;
     ensure!(nothing_or_one(&held.run, &held.repository)?, "not pushed");
-    bench.done().await?;
     Ok("gone, and its commit stays".to_owned())
 }
 
@@ -173,8 +165,7 @@ pub(super) async fn with_namespace(mut env: Env) -> Result<String> {
 }
 
 /// Its Pod does not stop for half a minute: who does not want to wait need not.
-pub(super) async fn forced(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn forced(bench: &Bench) -> Result<String> {
     bench.repository("forced").await?;
     let script = "trap '' TERM; while true; do sleep 1; done";
     bench.start("forced", script).await?;
@@ -191,6 +182,5 @@ pub(super) async fn forced(env: Env) -> Result<String> {
     bench.patch("forced", force).await?;
     until_gone(&bench.runs(), "forced", Duration::from_secs(5)).await?;
     bench.is_gone(&run, LIMIT).await?;
-    bench.done().await?;
     Ok(format!("{}; then it was gone at once", says(&status)))
 }

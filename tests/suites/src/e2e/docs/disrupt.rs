@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, EvictParams},
 };
-use testkit::{git::Hook, suite::Env};
+use testkit::git::Hook;
 
 use super::{
     blocked::{BlockedRun, HOOK, Step, blocked, nothing_or_one},
@@ -60,55 +60,51 @@ async fn goes_on(
 }
 
 /// The Job controller replaces what was evicted: the same Job.
-pub(super) async fn evicted(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn evicted(bench: &Bench) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
     for (name, step, has_pushed) in [WORK].into_iter().chain(PUSH) {
-        let held = blocked(&bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         let pod = bench.pod_of(&held.run)?;
         pods.evict(&pod, &EvictParams::default()).await?;
-        let (run, pushes) = goes_on(&bench, &held, ("Disrupted", 1), has_pushed).await?;
+        let (run, pushes) = goes_on(bench, &held, ("Disrupted", 1), has_pushed).await?;
         let second = run.status.and_then(|status| status.attempt.result);
         let second = second.and_then(|result| result.pod_name);
         ensure!(second.is_some_and(|second| second != pod), "another Pod");
         said.push(pushes);
     }
-    told(bench, &said).await
+    Ok(told(&said))
 }
 
 /// What a Pod returns after it was told to stop is no result: another Job follows.
-pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn pod_by_hand(bench: &Bench) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
     for (name, step, has_pushed) in PUSH {
-        let held = blocked(&bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         pods.delete(&bench.pod_of(&held.run)?, &DeleteParams::default())
             .await?;
-        let (run, pushes) = goes_on(&bench, &held, ("Disrupted", 2), has_pushed).await?;
+        let (run, pushes) = goes_on(bench, &held, ("Disrupted", 2), has_pushed).await?;
         let job = run.status.and_then(|status| status.attempt.job_name);
         ensure!(job == Some(format!("{name}-docs-d1")), "{job:?}");
         said.push(pushes);
     }
-    told(bench, &said).await
+    Ok(told(&said))
 }
 
-pub(super) async fn job_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_by_hand(bench: &Bench) -> Result<String> {
     let jobs: Api<Job> = bench.env.api();
     let mut said = Vec::new();
     let ways = [DeleteParams::foreground(), DeleteParams::background()];
     for ((name, step, has_pushed), way) in PUSH.into_iter().zip(ways) {
-        let held = blocked(&bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         jobs.delete(&format!("{name}-docs"), &way).await?;
-        let (_, pushes) = goes_on(&bench, &held, ("JobLost", 1), has_pushed).await?;
+        let (_, pushes) = goes_on(bench, &held, ("JobLost", 1), has_pushed).await?;
         said.push(pushes);
     }
-    told(bench, &said).await
+    Ok(told(&said))
 }
 
-async fn told(bench: Bench, said: &[String]) -> Result<String> {
-    bench.done().await?;
-    Ok(format!("one commit each; pushes: {}", said.join(", ")))
+fn told(said: &[String]) -> String {
+    format!("one commit each; pushes: {}", said.join(", "))
 }

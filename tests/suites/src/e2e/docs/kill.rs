@@ -7,7 +7,6 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use nix::sys::signal::Signal;
-use serde_json::json;
 use testkit::{
     git::{Behaviour, Entry},
     suite::Env,

@@ -6,10 +6,7 @@ use anyhow::{Result, ensure};
 use api::tasks::{TaskRun, TaskRunStatus};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use testkit::{
-    audit::{Entry, Request},
-    suite::Env,
-};
+use testkit::audit::{Entry, Request};
 
 use super::{
     super::{
@@ -66,11 +63,10 @@ fn is_ordinary(writes: &[String]) -> bool {
 
 /// The writes of one ordinary DocsRun; then TaskRuns and DocsRuns in every state that lasts, and no
 /// write about any of them for a minute.
-pub(super) async fn quiet(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let ordinary = ordinary(&bench).await?;
-    let docs = docs_runs(&bench).await?;
-    let tasks = task_runs(&bench).await?;
+pub(super) async fn quiet(bench: &Bench) -> Result<String> {
+    let ordinary = ordinary(bench).await?;
+    let docs = docs_runs(bench).await?;
+    let tasks = task_runs(bench).await?;
     let audit = bench.env.testbed("the audit log")?.audit();
     // Messages are written a few seconds later.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -93,7 +89,6 @@ pub(super) async fn quiet(env: Env) -> Result<String> {
     );
     let bugs = r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Bug"}"#;
     ensure!(bench.operator.metric(bugs).await? < 0.5, "{bugs}");
-    bench.done().await?;
     Ok(format!(
         "{ordinary}; then {docs} DocsRuns and {tasks} TaskRuns, 0 writes in {} s beside {renewals} renewals of the Lease",
         QUIET.as_secs()

@@ -195,7 +195,7 @@ async fn is_told(bench: &Bench, name: &str, refusal: &Refusal) -> Result<Duratio
 
 /// A run that was refused so succeeds when the cause is gone.
 async fn goes_on(
-    bench: Bench,
+    bench: &Bench,
     name: &str,
     repository: &Repository,
     refusal: &Refusal,
@@ -207,15 +207,13 @@ async fn goes_on(
         ..Expect::default()
     };
     bench.pushed(name, repository, &expect).await?;
-    bench.done().await?;
     Ok(format!(
         "S0.2, S0.3: status, Event, metric, log and orc why after {:.1} s; went on when the cause was gone",
         took.as_secs_f64()
     ))
 }
 
-pub(super) async fn job_quota(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_quota(bench: &Bench) -> Result<String> {
     let repository = bench.repository("quota").await?;
     let quotas = forbid_jobs(&bench.env).await?;
     bench.agent("quota", WRITER, json!({})).await?;
@@ -224,13 +222,12 @@ pub(super) async fn job_quota(env: Env) -> Result<String> {
         class: "Denied",
         says: &["create jobs", "no-jobs"],
     };
-    let took = is_told(&bench, "quota", &refusal).await?;
+    let took = is_told(bench, "quota", &refusal).await?;
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
     goes_on(bench, "quota", &repository, &refusal, took).await
 }
 
-pub(super) async fn job_admission(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_admission(bench: &Bench) -> Result<String> {
     let repository = bench.repository("policy").await?;
     let message = "Jobs need a cost centre here";
     let matching = json!({
@@ -249,13 +246,12 @@ pub(super) async fn job_admission(env: Env) -> Result<String> {
         class: "Denied",
         says: &["create jobs", "Jobs need a cost centre here"],
     };
-    let took = is_told(&bench, "policy", &refusal).await?;
+    let took = is_told(bench, "policy", &refusal).await?;
     bound.release().await?;
     goes_on(bench, "policy", &repository, &refusal, took).await
 }
 
-pub(super) async fn job_invalid(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_invalid(bench: &Bench) -> Result<String> {
     let repository = bench.repository("template").await?;
     // An Agent takes any name of a resource; a Job does not.
     let limits = |more: Value| {
@@ -271,7 +267,7 @@ pub(super) async fn job_invalid(env: Env) -> Result<String> {
         class: "Invalid",
         says: &["bananas"],
     };
-    let took = is_told(&bench, "template", &refusal).await?;
+    let took = is_told(bench, "template", &refusal).await?;
     let agents: Api<Agent> = bench.env.api();
     let patch = json!({ "spec": limits(json!({ "bananas": null })) });
     agents

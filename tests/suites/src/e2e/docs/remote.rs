@@ -62,17 +62,16 @@ pub(super) async fn unreachable(env: Env) -> Result<String> {
     Ok("named within 10 s, failed after startTimeout, went on when it was back".to_owned())
 }
 
-pub(super) async fn slow(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn slow(bench: &Bench) -> Result<String> {
     let repository = bench.repository("slow").await?;
     repository.set_behaviour(&Behaviour::Silent)?;
     bench.agent("slow", WRITER, json!({})).await?;
     // More than one server gets at once.
     for name in ["slow", "slow-2", "slow-3", "slow-4", "slow-5", "slow-6"] {
-        let more = on(&bench, "slow", json!({ "agentName": "slow" }));
+        let more = on(bench, "slow", json!({ "agentName": "slow" }));
         bench.submit(name, more).await?;
     }
-    let other = another(&bench)?;
+    let other = another(bench)?;
     let quick = other.create("quick", "main", &[("README.md", "hello\n")])?;
     bench.secret("other", &other.credentials_https()).await?;
     let start = Instant::now();
@@ -112,7 +111,6 @@ pub(super) async fn slow(env: Env) -> Result<String> {
     repository.set_behaviour(&Behaviour::Normal)?;
     let expect = Expect::after(&["RepositoryUnreachable"]);
     bench.pushed("slow", &repository, &expect).await?;
-    bench.done().await?;
     Ok(format!(
         "silence is named, another server was asked within {:.1} s meanwhile",
         took.as_secs_f64()
@@ -126,8 +124,7 @@ fn noise(bytes: usize) -> Result<Vec<u8>> {
     Ok(noise)
 }
 
-pub(super) async fn slow_clone(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn slow_clone(bench: &Bench) -> Result<String> {
     let repository = bench.repository("drip").await?;
     let noise = noise(200 << 10)?;
     let base = repository.commit("main", "noise", &[("noise", Entry::File(&noise))])?;
@@ -138,7 +135,7 @@ pub(super) async fn slow_clone(env: Env) -> Result<String> {
         .agent("hasty", WRITER, json!({ "startTimeout": "25s" }))
         .await?;
     bench.submit("drip", json!({})).await?;
-    bench.submit("hasty", on(&bench, "drip", json!({}))).await?;
+    bench.submit("hasty", on(bench, "drip", json!({}))).await?;
     let within = Duration::from_secs(45);
     let seen = bench.says_within("drip", "Cloning", within).await?;
     says_all(&seen.status.unwrap_or_default(), &["clones the repository"])?;
@@ -154,7 +151,6 @@ pub(super) async fn slow_clone(env: Env) -> Result<String> {
         .within(Duration::from_secs(150));
     let run = bench.ended("drip", &expect).await?;
     untouched(&repository, Some(&base))?;
-    bench.done().await?;
     let said = run.status.and_then(|status| status.progress.message);
     Ok(said.unwrap_or_default())
 }
@@ -188,10 +184,9 @@ pub(super) async fn huge(env: Env) -> Result<String> {
     Ok(said.join(" | "))
 }
 
-pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn wrong_credentials(bench: &Bench) -> Result<String> {
     let repository = bench.repository("guarded").await?;
-    let other = another(&bench)?;
+    let other = another(bench)?;
     let (https, ssh) = (bench.git.credentials_https(), bench.git.credentials_ssh());
     let wrong = with(https.clone(), "password", &other.credentials_https())?;
     bench.secret(SECRET, &wrong).await?;
@@ -231,12 +226,10 @@ pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
             );
         }
     }
-    bench.done().await?;
     Ok("password and key: refused within 10 s, went on when the Secret was corrected".to_owned())
 }
 
-pub(super) async fn no_secret(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn no_secret(bench: &Bench) -> Result<String> {
     let repository = bench.repository("bare").await?;
     bench.agent("bare", WRITER, json!({})).await?;
     let more = json!({ "credentialsSecretRef": { "name": "later" } });
@@ -248,12 +241,10 @@ pub(super) async fn no_secret(env: Env) -> Result<String> {
         .await?;
     let expect = Expect::after(&["SecretNotFound"]);
     bench.pushed("bare", &repository, &expect).await?;
-    bench.done().await?;
     Ok("named within 10 s, went on when it was made".to_owned())
 }
 
-pub(super) async fn bad_secret(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn bad_secret(bench: &Bench) -> Result<String> {
     let repository = bench.repository("keyless").await?;
     let base = repository.head("main")?;
     let (mut https, mut ssh) = (bench.git.credentials_https(), bench.git.credentials_ssh());
@@ -281,14 +272,12 @@ pub(super) async fn bad_secret(env: Env) -> Result<String> {
     bench.secret("half", &bench.git.credentials_https()).await?;
     let expect = Expect::after(&["CredentialsInvalid"]);
     bench.pushed("keyless", &repository, &expect).await?;
-    bench.done().await?;
     Ok("names the key that is missing, within 10 s".to_owned())
 }
 
-pub(super) async fn wrong_ca(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn wrong_ca(bench: &Bench) -> Result<String> {
     let repository = bench.repository("sealed").await?;
-    let other = another(&bench)?;
+    let other = another(bench)?;
     let right = bench.git.credentials_https();
     let wrong = with(right.clone(), "ca.crt", &other.credentials_https())?;
     bench.secret(SECRET, &wrong).await?;
@@ -303,7 +292,6 @@ pub(super) async fn wrong_ca(env: Env) -> Result<String> {
     bench.secret(SECRET, &right).await?;
     let expect = Expect::after(&["CertificateNotTrusted"]);
     bench.pushed("sealed", &repository, &expect).await?;
-    bench.done().await?;
     Ok("named within 10 s, went on when the Secret was corrected".to_owned())
 }
 
@@ -390,8 +378,7 @@ fn changed(right: &Credentials, other: &Server) -> Result<Credentials> {
     Ok(changed)
 }
 
-pub(super) async fn branch_missing(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn branch_missing(bench: &Bench) -> Result<String> {
     let repository = bench.repository("there").await?;
     let base = repository.head("main")?;
     bench.agent("there", WRITER, json!({})).await?;
@@ -419,31 +406,25 @@ pub(super) async fn branch_missing(env: Env) -> Result<String> {
         bench.ended(name, &expect).await?;
     }
     untouched(&repository, base.as_ref())?;
-    bench.done().await?;
     Ok("BranchNotFound and RepositoryNotFound at once, without a Job".to_owned())
 }
 
-pub(super) async fn redirect(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn redirect(bench: &Bench) -> Result<String> {
     let repository = bench.repository("moved").await?;
     let base = repository.head("main")?;
     let trap = bench.repository("trap").await?;
     let away = Behaviour::Redirect(bench.git.https_url("trap"));
-    let mut gate = Gate::new(&bench)?;
+    let mut gate = Gate::new(bench)?;
     let script = gate.line() + WRITER;
     bench.agent("gated", &script, json!({})).await?;
     let hasty = json!({ "startTimeout": SHORT });
     bench.agent("hasty", WRITER, hasty).await?;
-    bench
-        .submit("gated", on(&bench, "moved", json!({})))
-        .await?;
+    bench.submit("gated", on(bench, "moved", json!({}))).await?;
     gate.arrived(1).await?;
     // From here on: publish, and the operator's question of another run.
     repository.set_behaviour(&away)?;
     gate.open();
-    bench
-        .submit("hasty", on(&bench, "moved", json!({})))
-        .await?;
+    bench.submit("hasty", on(bench, "moved", json!({}))).await?;
     let expect = not_started("RepositoryUnreachable").saying(&["redirects are not followed"]);
     bench.ended("hasty", &expect).await?;
     let expect = Expect::failure("RepositoryUnreachable").saying(&["moved.git"]);
@@ -454,21 +435,17 @@ pub(super) async fn redirect(env: Env) -> Result<String> {
         activity.read_visits + activity.write_visits == 0,
         "followed: {activity:?}"
     );
-    bench.done().await?;
     Ok("followed neither by the operator nor by publish".to_owned())
 }
 
-pub(super) async fn path_missing(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn path_missing(bench: &Bench) -> Result<String> {
     let repository = bench.repository("paths").await?;
     let base = repository.head("main")?;
     bench.agent("paths", WRITER, json!({})).await?;
     let nowhere = json!({ "agentName": "paths", "workingDirectory": "service/nowhere" });
-    bench
-        .submit("nowhere", on(&bench, "paths", nowhere))
-        .await?;
+    bench.submit("nowhere", on(bench, "paths", nowhere)).await?;
     let file = json!({ "agentName": "paths", "output": { "path": "README.md/docs" } });
-    bench.submit("file", on(&bench, "paths", file)).await?;
+    bench.submit("file", on(bench, "paths", file)).await?;
     for (name, words) in [("nowhere", "'service/nowhere'"), ("file", "'README.md'")] {
         let expect = Expect {
             says: &[words],
@@ -479,7 +456,7 @@ pub(super) async fn path_missing(env: Env) -> Result<String> {
     untouched(&repository, base.as_ref())?;
     // One that is there only in the agent's commit is made.
     let fresh = json!({ "agentName": "paths", "output": { "path": "handbook/pages" } });
-    bench.submit("fresh", on(&bench, "paths", fresh)).await?;
+    bench.submit("fresh", on(bench, "paths", fresh)).await?;
     bench
         .pushed("fresh", &repository, &Expect::default())
         .await?;
@@ -488,6 +465,5 @@ pub(super) async fn path_missing(env: Env) -> Result<String> {
         "docs/fresh",
         &with_base(&["handbook/pages/index.md"]),
     )?;
-    bench.done().await?;
     Ok("workingDirectory and output.path are named; a new output.path is made".to_owned())
 }

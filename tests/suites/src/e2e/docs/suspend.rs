@@ -7,10 +7,7 @@ use api::tasks::DocsRun;
 use futures::future::try_join;
 use kube::ResourceExt;
 use serde_json::json;
-use testkit::{
-    git::{Behaviour, Hook, Repository},
-    suite::Env,
-};
+use testkit::git::{Behaviour, Hook, Repository};
 
 use super::{
     super::children::until_left,
@@ -18,8 +15,7 @@ use super::{
     fixture::{Bench, Expect, LIMIT, brief, says_all},
 };
 
-pub(super) async fn suspended_before(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn suspended_before(bench: &Bench) -> Result<String> {
     let repository = bench.repository("early").await?;
     bench.agent("early", &writer(1), json!({})).await?;
     bench.submit("early", json!({ "suspend": true })).await?;
@@ -34,16 +30,15 @@ pub(super) async fn suspended_before(env: Env) -> Result<String> {
     ensure!(bench.jobs_of(&seen).await?.is_empty(), "a Job");
     ensure!(bench.maps_of(&seen).await?.is_empty(), "a ConfigMap");
     bench.resume("early").await?;
-    ends_well(&bench, &seen, &repository).await?;
+    ends_well(bench, &seen, &repository).await?;
     // The same while the repository is being asked.
-    let asked = blocked(&bench, "asked", Step::Asking).await?;
+    let asked = blocked(bench, "asked", Step::Asking).await?;
     bench.suspend("asked").await?;
     let words = "suspended before it was started";
     bench.rests("asked", words).await?;
     asked.repository.set_behaviour(&Behaviour::Normal)?;
     bench.resume("asked").await?;
-    ends_well(&bench, &asked.run, &asked.repository).await?;
-    bench.done().await?;
+    ends_well(bench, &asked.run, &asked.repository).await?;
     Ok(brief(&status))
 }
 
@@ -72,16 +67,15 @@ async fn suspended(bench: &Bench, name: &str, step: Step) -> Result<Repository> 
 
 /// What the server does with a push whose sender is gone is its own affair: the second Pod finds
 /// it, or pushes. A clone begins again.
-pub(super) async fn suspended_at_push(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let clone = suspended(&bench, "cloned", Step::Cloning);
+pub(super) async fn suspended_at_push(bench: &Bench) -> Result<String> {
+    let clone = suspended(bench, "cloned", Step::Cloning);
     let push = async {
         let mut said = Vec::new();
         for (name, step) in [
             ("pushed", Step::Pushing(HOOK)),
             ("taken", Step::Pushed(HOOK)),
         ] {
-            let seen = suspended(&bench, name, step).await?.activity()?;
+            let seen = suspended(bench, name, step).await?.activity()?;
             said.push(format!("{name}: {} pushes", seen.pushes));
         }
         anyhow::Ok(said)
@@ -93,7 +87,6 @@ pub(super) async fn suspended_at_push(env: Env) -> Result<String> {
         said.last().is_some_and(|last| last == "taken: 1 pushes"),
         "{said:?}"
     );
-    bench.done().await?;
     Ok(said.join(", "))
 }
 
@@ -113,23 +106,21 @@ fn cancelled<'a>(attempts: u32, says: &'a [&'a str]) -> Expect<'a> {
     }
 }
 
-pub(super) async fn cancelled_before(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    blocked(&bench, "asked", Step::Asking).await?;
-    blocked(&bench, "agentless", Step::Agentless).await?;
+pub(super) async fn cancelled_before(bench: &Bench) -> Result<String> {
+    blocked(bench, "asked", Step::Asking).await?;
+    blocked(bench, "agentless", Step::Agentless).await?;
     let repository = bench.repository("paused").await?;
     bench.submit("paused", json!({ "suspend": true })).await?;
     bench.says("paused", "Suspended").await?;
     let mut said = String::new();
     for name in ["asked", "agentless", "paused"] {
         let expect = cancelled(0, &["before it was started"]);
-        let seen = cancels(&bench, name, &expect).await?;
+        let seen = cancels(bench, name, &expect).await?;
         ensure!(bench.maps_of(&seen).await?.is_empty(), "files without need");
         said = brief(&seen.status.clone().unwrap_or_default());
         bench.deletes(&seen).await?;
     }
     ensure!(repository.activity()?.read_visits == 0, "it was asked");
-    bench.done().await?;
     Ok(said)
 }
 
@@ -171,20 +162,17 @@ async fn cancelled_during_push(bench: &Bench) -> Result<String> {
     Ok(said)
 }
 
-pub(super) async fn cancelled_at_push(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn cancelled_at_push(bench: &Bench) -> Result<String> {
     // On the heap: all of a case's states together are more than a thread's stack holds.
-    let work = Box::pin(cancelled_at_work(&bench));
-    let push = Box::pin(cancelled_during_push(&bench));
+    let work = Box::pin(cancelled_at_work(bench));
+    let push = Box::pin(cancelled_during_push(bench));
     let ((), said) = try_join(work, push).await?;
-    bench.done().await?;
     Ok(said)
 }
 
-pub(super) async fn cancelled_at_verification(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn cancelled_at_verification(bench: &Bench) -> Result<String> {
     let keep = json!({ "childTTL": { "failed": "8s" } });
-    let held = blocked_with(&bench, "unread", Step::Verifying, keep).await?;
+    let held = blocked_with(bench, "unread", Step::Verifying, keep).await?;
     let commit = held.run.status.clone().unwrap_or_default().commit;
     let commit = commit.context("no commit")?;
     let words = ["before the server confirmed", &commit];
@@ -193,11 +181,10 @@ pub(super) async fn cancelled_at_verification(env: Env) -> Result<String> {
         jobs: 1,
         ..cancelled(1, &words)
     };
-    let seen = cancels(&bench, "unread", &expect).await?;
+    let seen = cancels(bench, "unread", &expect).await?;
     ensure!(nothing_or_one(&seen, &held.repository)?, "it was pushed");
     until_left(&bench.env, &seen, (0, 0, 0), LIMIT).await?;
     let said = brief(&seen.status.clone().unwrap_or_default());
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok(said)
 }

@@ -26,20 +26,16 @@ use super::{
 };
 
 /// A shell returns 0 although the kernel killed what it started. The kubelet says both.
-pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn oom_exit_zero(bench: &Bench) -> Result<String> {
     // The kernel is to choose this process, and not the shell.
     let script =
         "sleep 3; (echo 1000 > /proc/self/oom_score_adj; exec tail /dev/zero); sleep 1; exit 0";
     let expect = Expect::failure("OOMKilled").saying(&["exited with code 0", "64Mi"]);
-    let said = tried(bench.plays("hungry", script, json!({}), expect).await)?;
-    bench.done().await?;
-    Ok(said)
+    tried(bench.plays("hungry", script, json!({}), expect).await)
 }
 
 /// Someone removes the finalizer of a run that has a Pod at work.
-pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn stripped_finalizer(bench: &Bench) -> Result<String> {
     bench.start("bare", &busy(120)).await?;
     let run = bench.running("bare").await?;
     ensure!(!run.finalizers().is_empty(), "it has no finalizer");
@@ -54,7 +50,6 @@ pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
     });
     tried(restored.await)?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok("put back, and the run went after its Pod".to_owned())
 }
 
@@ -220,13 +215,12 @@ async fn succeeds(jobs: &Api<Job>) -> Result<()> {
 
 /// Someone who may create ConfigMaps plants the files of a run before it starts: the Agent would do what
 /// they say, with its own Secrets.
-pub(super) async fn planted_files(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted_files(bench: &Bench) -> Result<String> {
     let script = r#"said=$(cat "$ORCHESTRATOR_CONTEXT_DIR/task.md")
 echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
     bench.agent("victim", script, json!({})).await?;
     let files = json!([{ "filename": "task.md", "content": "rightful" }]);
-    let victim = suspended(&bench, json!({ "markdownFiles": files })).await?;
+    let victim = suspended(bench, json!({ "markdownFiles": files })).await?;
     let maps: Api<ConfigMap> = bench.env.api();
     // The hash of what the run asks for is no secret either.
     let owners = &planted_metadata(&victim, "")["ownerReferences"];
@@ -264,7 +258,6 @@ echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
     let said = result.and_then(|result| result.results.get("said").cloned());
     ensure!(said.as_deref() == Some("rightful"), "{said:?}");
     bench.deletes(&victim).await?;
-    bench.done().await?;
     Ok("not believed; the run went on with its own files".to_owned())
 }
 
@@ -297,10 +290,9 @@ async fn collector_watches_runs(env: &Env) -> Result<()> {
 }
 
 /// Someone who may create Jobs plants one of the run's name that succeeds.
-pub(super) async fn planted_job(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted_job(bench: &Bench) -> Result<String> {
     bench.agent("victim", "sleep 3; exit 3", json!({})).await?;
-    let victim = suspended(&bench, json!({})).await?;
+    let victim = suspended(bench, json!({})).await?;
     let mut metadata = planted_metadata(&victim, "victim-7-v1");
     metadata["labels"][names::CONTEXT_VERSION] = json!("1");
     // What a run's own Job is judged by, as anyone can read it from another one.
@@ -336,9 +328,7 @@ pub(super) async fn planted_job(env: Env) -> Result<String> {
         within: Some(Duration::from_secs(120)),
         ..Expect::failure("NonZeroExit")
     };
-    let said = bench.ends("victim", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("victim", expect).await
 }
 
 /// A run that waits for its author, so that something can be planted before it starts.

@@ -15,7 +15,6 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::suite::Env;
 
 use super::{
     super::policies::{Attempt, Bound, accepted, client_of, fresh, rejected},
@@ -23,8 +22,7 @@ use super::{
 };
 
 /// The account of the operator creates a privileged Job, takes what belongs to others, and deletes it.
-pub(super) async fn stolen_token(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn stolen_token(bench: &Bench) -> Result<String> {
     let env = &bench.env;
     let namespace = env.namespace.as_str();
     bench.start("busy", &busy(600)).await?;
@@ -81,7 +79,6 @@ pub(super) async fn stolen_token(env: Env) -> Result<String> {
     bindings
         .delete(&format!("{namespace}-mighty"), &DeleteParams::default())
         .await?;
-    bench.done().await?;
     Ok(format!(
         "{} attempts rejected; a run: {said}",
         attempts.len()
@@ -225,8 +222,7 @@ fn thefts(namespace: &str, job: &Value) -> Vec<Attempt> {
 }
 
 /// A user of a namespace plants children of a run: its files, its Job, its Pod.
-pub(super) async fn planted_children(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted_children(bench: &Bench) -> Result<String> {
     let env = &bench.env;
     let mallory = format!("mallory-{}", env.namespace);
     let role = json!({
@@ -279,7 +275,6 @@ pub(super) async fn planted_children(env: Env) -> Result<String> {
     .await?;
     bench.deletes(&ended).await?;
     bound.release().await?;
-    bench.done().await?;
     Ok(format!(
         "{} attempts rejected; the run succeeded",
         attempts.len() + 1

@@ -22,8 +22,7 @@ use super::{
 /// Returns something, so that it can be seen to stay.
 const ANSWERS: &str = "echo '{\"answer\": \"42\"}' > /dev/termination-log; sleep 3";
 
-pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn kept_for_seconds(bench: &Bench) -> Result<String> {
     bench.agent("short", ANSWERS, json!({})).await?;
     bench.agent("wrong", "sleep 3; exit 3", json!({})).await?;
     let keep = json!({ "childTTL": { "succeeded": "12s", "failed": "12s" } });
@@ -43,7 +42,6 @@ pub(super) async fn kept_for_seconds(env: Env) -> Result<String> {
     for run in [&good, &bad] {
         bench.deletes(run).await?;
     }
-    bench.done().await?;
     Ok("children gone, evidence kept, nothing started again".to_owned())
 }
 
@@ -92,23 +90,21 @@ pub(super) async fn reconfigured(env: Env) -> Result<String> {
     Ok("disabled: all stay; without ConfigMaps: they stay; else all go".to_owned())
 }
 
-pub(super) async fn preserved(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn preserved(bench: &Bench) -> Result<String> {
     bench.agent("dear", ANSWERS, json!({})).await?;
     let keep = json!({ "childTTL": { "succeeded": "2s" } });
     bench.submit("dear", keep).await?;
     bench.patch("dear", preserve(Some("true"))).await?;
     let run = bench.ended("dear", &Expect::default()).await?;
     keeps(&bench.env, &run, (1, 1, 1)).await?;
-    let policy = rejects_deletes(&bench, "dear-7-v1").await?;
+    let policy = rejects_deletes(bench, "dear-7-v1").await?;
     bench.patch("dear", preserve(None)).await?;
-    let message = rejected(&bench, &run).await?;
+    let message = rejected(bench, &run).await?;
     keeps(&bench.env, &run, (1, 1, 1)).await?;
     policy.release().await?;
     until_left(&bench.env, &run, (0, 0, 0), LIMIT).await?;
     bench.same_status(&run).await?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok(format!(
         "kept while it was there; then a rejected deletion was reported ({message}) and repeated"
     ))
@@ -201,8 +197,7 @@ pub(super) async fn runs_deleted(env: Env) -> Result<String> {
 }
 
 /// R09: what vanishes after the end starts nothing, and takes no evidence with it.
-pub(super) async fn vanished(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn vanished(bench: &Bench) -> Result<String> {
     bench.start("robbed", ANSWERS).await?;
     let run = bench.ended("robbed", &Expect::default()).await?;
     let jobs: Api<Job> = bench.env.api();
@@ -217,6 +212,5 @@ pub(super) async fn vanished(env: Env) -> Result<String> {
     bench.same_status(&run).await?;
     let said = brief(&run.status.clone().unwrap_or_default());
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok(said)
 }

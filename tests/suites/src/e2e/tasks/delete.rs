@@ -16,8 +16,7 @@ use super::{
     fixture::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, brief, reason_of, says_all},
 };
 
-pub(super) async fn pending(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn pending(bench: &Bench) -> Result<String> {
     bench
         .agent(
             "stuck",
@@ -33,12 +32,10 @@ pub(super) async fn pending(env: Env) -> Result<String> {
         "held while it works"
     );
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok("gone with its Job, Pod and ConfigMap".to_owned())
 }
 
-pub(super) async fn running(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn running(bench: &Bench) -> Result<String> {
     // It takes its time to stop, so that the deletion can be seen waiting for it.
     bench
         .agent(
@@ -57,7 +54,6 @@ pub(super) async fn running(env: Env) -> Result<String> {
         .await?;
     let said = brief(&seen.status.unwrap_or_default());
     bench.is_gone(&run, COLLECTED).await?;
-    bench.done().await?;
     Ok(format!("waited for its Pod ({said}), then it was gone"))
 }
 

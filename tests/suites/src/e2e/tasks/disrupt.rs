@@ -44,8 +44,7 @@ fn is_disrupted(status: &TaskRunStatus) -> bool {
 }
 
 /// Goes on in the same Job: the Job controller replaces what was evicted.
-pub(super) async fn evicted(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn evicted(bench: &Bench) -> Result<String> {
     bench.start("moved", &busy(12)).await?;
     let run = bench.running("moved").await?;
     let pods: Api<Pod> = bench.env.api();
@@ -69,15 +68,13 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     let second = result.and_then(|result| result.pod_name);
     ensure!(second.is_some_and(|second| second != pod), "another Pod");
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok(said)
 }
 
 /// What a program returns after it was told to stop is no result, whatever it is.
-pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
+pub(super) async fn pod_by_hand(bench: &Bench) -> Result<String> {
     // Several: how the end and the kubelet's last word fall into seconds differs.
     const NAMES: [&str; 4] = ["dies", "smiles-1", "smiles-2", "smiles-3"];
-    let bench = Bench::new(env).await?;
     // None ends by itself before the last is deleted.
     let smile = "trap 'exit 0' TERM; sleep 15 & wait";
     for name in NAMES {
@@ -118,12 +115,10 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
         }
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said)
 }
 
-pub(super) async fn job_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_by_hand(bench: &Bench) -> Result<String> {
     let ways = [
         ("robbed", DeleteParams::foreground()),
         ("burgled", DeleteParams::background()),
@@ -160,12 +155,10 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
         said.push(told);
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said.join("; "))
 }
 
-pub(super) async fn too_many(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn too_many(bench: &Bench) -> Result<String> {
     bench.start("hunted", &busy(600)).await?;
     let pods: Api<Pod> = bench.env.api();
     for round in 0..6 {
@@ -190,9 +183,7 @@ pub(super) async fn too_many(env: Env) -> Result<String> {
         jobs: 5,
         ..Expect::failure("TooManyDisruptions")
     };
-    let said = bench.ends("hunted", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("hunted", expect).await
 }
 
 /// By the command that an administrator types. No other case runs meanwhile: it is the only node.

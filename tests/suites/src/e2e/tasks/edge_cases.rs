@@ -47,8 +47,7 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
 }
 
 /// Names as long as they may be, and services that are no names at all.
-pub(super) async fn hostile_names(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn hostile_names(bench: &Bench) -> Result<String> {
     let long = |length: usize| "n".repeat(length);
     let dotted = [long(63), long(63), long(63), long(61)].join(".");
     ensure!(dotted.len() == 253, "{}", dotted.len());
@@ -95,7 +94,6 @@ pub(super) async fn hostile_names(env: Env) -> Result<String> {
         }
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(format!("{} children of {} runs", made.len(), cases.len()))
 }
 
@@ -130,8 +128,7 @@ fn backup(run: &TaskRun, with_annotations: bool) -> TaskRun {
 }
 
 /// A run that had ended, restored without its status, does not run again.
-pub(super) async fn restored(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn restored(bench: &Bench) -> Result<String> {
     bench.agent("good", "sleep 3", json!({})).await?;
     bench.agent("bad", "sleep 3; exit 3", json!({})).await?;
     let failed = Expect::failure("NonZeroExit");
@@ -161,7 +158,6 @@ pub(super) async fn restored(env: Env) -> Result<String> {
         said = brief(&status);
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said)
 }
 

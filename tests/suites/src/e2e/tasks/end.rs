@@ -5,15 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
-use testkit::{cluster::apply, suite::Env};
+use testkit::cluster::apply;
 
 use super::{
     super::reading::logs_creation,
     fixture::{BUSYBOX, Bench, Expect},
 };
 
-pub(super) async fn success(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn success(bench: &Bench) -> Result<String> {
     let script = r#"cat "$ORCHESTRATOR_CONTEXT_DIR/task.md" && echo '{"answer": "42", "files": 1}' > /dev/termination-log; sleep 1"#;
     let more = json!({ "results": [{ "name": "answer", "required": true }] });
     bench.agent("good", script, more).await?;
@@ -60,11 +59,10 @@ pub(super) async fn success(env: Env) -> Result<String> {
         logs_creation(&log, &run, kind, &child)?;
     }
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok("42, with exit code, image, node and Pod".to_owned())
 }
 
-pub(super) async fn contract(env: Env) -> Result<String> {
+pub(super) async fn contract(bench: &Bench) -> Result<String> {
     // Each line is one promise of the contract; the first that does not hold is the message.
     let script = r#"
 fail() { echo "broken: $1" > /dev/termination-log; exit 9; }
@@ -91,13 +89,14 @@ sleep 1
         "env": [{ "name": "COLOR", "value": "blue" }],
         "results": [{ "name": "kept", "required": true }],
     });
-    ends(env, "contract", script, more, Expect::default()).await
+    bench
+        .plays("contract", script, more, Expect::default())
+        .await
 }
 
 /// The agents of `examples/`, as they are: only the image and the program of the second one are
 /// not to be had here.
-pub(super) async fn examples(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn examples(bench: &Bench) -> Result<String> {
     let cluster = bench.env.testbed("an image by another name")?;
     cluster
         .tag_image(BUSYBOX, "docker.io/library/busybox:1.35")
@@ -127,40 +126,24 @@ pub(super) async fn examples(env: Env) -> Result<String> {
         said.push(format!("{:?}", result.context("no result")?.results));
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said.join("; "))
 }
 
-/// A case of its own: the only run of an agent ends so; `more` is merged into the agent's spec.
-async fn ends(
-    env: Env,
-    name: &str,
-    script: &str,
-    more: Value,
-    expect: Expect<'_>,
-) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let said = bench.plays(name, script, more, expect).await?;
-    bench.done().await?;
-    Ok(said)
-}
-
-pub(super) async fn exit_3(env: Env) -> Result<String> {
+pub(super) async fn exit_3(bench: &Bench) -> Result<String> {
     let script = "sleep 3; echo 'the tests are red' > /dev/termination-log; exit 3";
     let expect =
         Expect::failure("NonZeroExit").saying(&["exited with code 3", "the tests are red"]);
-    ends(env, "three", script, json!({}), expect).await
+    bench.plays("three", script, json!({}), expect).await
 }
 
-pub(super) async fn out_of_memory(env: Env) -> Result<String> {
+pub(super) async fn out_of_memory(bench: &Bench) -> Result<String> {
     // The kernel's word about the kill is to come before the container's end.
     let script = "sleep 3; head -c 500m /dev/zero | tail; code=$?; sleep 1; exit $code";
     let expect = Expect::failure("OOMKilled").saying(&["64Mi"]);
-    ends(env, "hungry", script, json!({}), expect).await
+    bench.plays("hungry", script, json!({}), expect).await
 }
 
-pub(super) async fn deadline(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn deadline(bench: &Bench) -> Result<String> {
     let script = "trap 'exit 0' TERM; while true; do sleep 1; done";
     bench.agent("slow", script, json!({})).await?;
     bench.submit("slow", json!({ "timeout": "10s" })).await?;
@@ -177,19 +160,17 @@ pub(super) async fn deadline(env: Env) -> Result<String> {
         jobs: 0,
         ..Expect::failure("DeadlineExceeded")
     };
-    let said = bench.ends("slow", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("slow", expect).await
 }
 
-pub(super) async fn needs_root(env: Env) -> Result<String> {
+pub(super) async fn needs_root(bench: &Bench) -> Result<String> {
     let more = json!({ "image": "testbed.local/needs-root:1", "command": [] });
     let expect = Expect {
         says: &["65532"],
         events: &["ImageNeedsRoot"],
         ..Expect::failure("ImageNeedsRoot")
     };
-    ends(env, "root", "", more, expect).await
+    bench.plays("root", "", more, expect).await
 }
 
 /// An agent that must return `report`.
@@ -197,29 +178,28 @@ fn reports() -> Value {
     json!({ "results": [{ "name": "report", "required": true }] })
 }
 
-pub(super) async fn result_missing(env: Env) -> Result<String> {
+pub(super) async fn result_missing(bench: &Bench) -> Result<String> {
     let script = "sleep 3; echo '{\"else\": \"1\"}' > /dev/termination-log";
     let expect = Expect::failure("ResultMissing").saying(&["report"]);
-    ends(env, "forgetful", script, reports(), expect).await
+    bench.plays("forgetful", script, reports(), expect).await
 }
 
-pub(super) async fn result_too_large(env: Env) -> Result<String> {
+pub(super) async fn result_too_large(bench: &Bench) -> Result<String> {
     // Valid, if it were not cut.
     let script = "sleep 3; { printf '{\"report\": \"'; head -c 5000 /dev/zero | tr '\\0' x; printf '\"}'; } > /dev/termination-log";
     let expect = Expect::failure("ResultTooLarge").saying(&["4096 bytes"]);
-    ends(env, "wordy", script, reports(), expect).await
+    bench.plays("wordy", script, reports(), expect).await
 }
 
-pub(super) async fn result_invalid(env: Env) -> Result<String> {
+pub(super) async fn result_invalid(bench: &Bench) -> Result<String> {
     let script = "sleep 3; echo 'report: fine' > /dev/termination-log";
     let expect = Expect::failure("ResultInvalid").saying(&["not one JSON object"]);
-    let said = ends(env, "plain", script, reports(), expect).await?;
+    let said = bench.plays("plain", script, reports(), expect).await?;
     ensure!(!said.contains("fine"), "what it wrote is not repeated");
     Ok(said)
 }
 
-pub(super) async fn retry(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn retry(bench: &Bench) -> Result<String> {
     let script = "sleep 3; [ \"$ORCHESTRATOR_ATTEMPT\" = 3 ] || exit 4";
     bench.agent("third", script, json!({})).await?;
     let retry =
@@ -244,6 +224,5 @@ pub(super) async fn retry(env: Env) -> Result<String> {
         .and_then(|status| status.attempt.job_name);
     ensure!(name.as_deref() == Some("third-7-v1-a3"), "{name:?}");
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok("the third attempt succeeded, three Jobs".to_owned())
 }

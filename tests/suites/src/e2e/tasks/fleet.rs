@@ -61,9 +61,8 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
     ))
 }
 
-pub(super) async fn canary(env: Env) -> Result<String> {
+pub(super) async fn canary(bench: &Bench) -> Result<String> {
     const CANARY: &str = "canary-7f3a9c51";
-    let bench = Bench::new(env).await?;
     let env = json!({ "env": [{ "name": "API_KEY", "value": CANARY }] });
     bench.agent("sings", "sleep 3", env.clone()).await?;
     bench.agent("fails", "sleep 3; exit 5", env.clone()).await?;
@@ -102,6 +101,5 @@ pub(super) async fn canary(env: Env) -> Result<String> {
     for (place, text) in &places {
         ensure!(!text.contains(CANARY), "the canary is in {place}");
     }
-    bench.done().await?;
     Ok(format!("not in {} places", places.len()))
 }

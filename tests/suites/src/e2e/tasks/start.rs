@@ -15,7 +15,6 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{
     cluster::apply,
-    suite::Env,
     wait::{met, until},
 };
 
@@ -53,41 +52,31 @@ async fn times_out(
     bench.ends(name, expect).await
 }
 
-pub(super) async fn unknown_image(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn unknown_image(bench: &Bench) -> Result<String> {
     let image = "testbed.local/nothing:9";
     let more = json!({ "image": image });
-    let said = times_out(&bench, "image", more, ("ImagePullFailed", &[image])).await?;
-    bench.done().await?;
-    Ok(said)
+    times_out(bench, "image", more, ("ImagePullFailed", &[image])).await
 }
 
-pub(super) async fn no_node(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn no_node(bench: &Bench) -> Result<String> {
     let more = json!({ "nodeSelector": { "disk": "golden" } });
     let says = ["node affinity/selector"];
-    let said = times_out(&bench, "nowhere", more, ("Unschedulable", &says)).await?;
-    bench.done().await?;
-    Ok(said)
+    times_out(bench, "nowhere", more, ("Unschedulable", &says)).await
 }
 
-pub(super) async fn quota(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn quota(bench: &Bench) -> Result<String> {
     let hard = json!({ "hard": { "pods": "0" } });
     let quota = json!({ "metadata": { "name": "no-pods" }, "spec": hard });
     bench.env.create::<ResourceQuota>(quota).await?;
     rejects_pods(&bench.env, "exceeded quota: no-pods").await?;
     let says = ["no-pods"];
-    let said = times_out(&bench, "full", json!({}), ("QuotaExceeded", &says)).await?;
-    bench.done().await?;
-    Ok(said)
+    times_out(bench, "full", json!({}), ("QuotaExceeded", &says)).await
 }
 
-pub(super) async fn missing_secret(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn missing_secret(bench: &Bench) -> Result<String> {
     let secret = json!([{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "the-key", "key": "k" } } }]);
     let more = json!({ "env": secret });
-    let said = times_out(&bench, "keyless", more, ("SecretNotFound", &["the-key"])).await?;
+    let said = times_out(bench, "keyless", more, ("SecretNotFound", &["the-key"])).await?;
     // The same again, and this time someone creates it.
     bench
         .agent("keyed", "sleep 3", json!({ "env": secret }))
@@ -100,13 +89,11 @@ pub(super) async fn missing_secret(env: Env) -> Result<String> {
     bench.env.create::<Secret>(key).await?;
     let expect = Expect::after(&["SecretNotFound", "Running"]).within(Duration::from_secs(90));
     bench.ends("keyed", expect).await?;
-    bench.done().await?;
     Ok(said)
 }
 
 /// Our Pods satisfy `restricted`; something that is put into them (a mesh's sidecar) may not.
-pub(super) async fn pod_security(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn pod_security(bench: &Bench) -> Result<String> {
     let namespace = bench.env.namespace.clone();
     let namespaces: Api<Namespace> = Api::all(bench.env.client.clone());
     let label =
@@ -122,13 +109,10 @@ pub(super) async fn pod_security(env: Env) -> Result<String> {
     apply(&bench.env.client, &namespace, &policy).await?;
     rejects_pods(&bench.env, "violates PodSecurity").await?;
     let says = ["violates PodSecurity", "restricted"];
-    let said = times_out(&bench, "meshed", json!({}), ("AdmissionDenied", &says)).await?;
-    bench.done().await?;
-    Ok(said)
+    times_out(bench, "meshed", json!({}), ("AdmissionDenied", &says)).await
 }
 
-pub(super) async fn job_refused(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_refused(bench: &Bench) -> Result<String> {
     let quotas = forbid_jobs(&bench.env).await?;
     bench.agent("refused", "sleep 3", json!({})).await?;
     let run = bench.submit("refused", json!({})).await?;
@@ -146,25 +130,20 @@ pub(super) async fn job_refused(env: Env) -> Result<String> {
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
     let expect = Expect::after(&["QuotaExceeded", "Running"]).within(Duration::from_secs(120));
     bench.ends("refused", expect).await?;
-    bench.done().await?;
     Ok("named within one look, and it went on when the quota was gone".to_owned())
 }
 
-pub(super) async fn agent_missing(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn agent_missing(bench: &Bench) -> Result<String> {
     bench.submit("later", json!({})).await?;
     bench
         .waits_for("later", "AgentNotFound", &["'later'"])
         .await?;
     bench.agent("later", "sleep 3", json!({})).await?;
     let expect = Expect::after(&["AgentNotFound", "Running"]);
-    let said = bench.ends("later", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("later", expect).await
 }
 
-pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn agent_not_ready(bench: &Bench) -> Result<String> {
     let more = json!({ "serviceAccountName": "robot" });
     bench.agent("robot", "sleep 3", more).await?;
     let agents: Api<Agent> = bench.env.api();
@@ -182,13 +161,10 @@ pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
     let account = json!({ "metadata": { "name": "robot" } });
     bench.env.create::<ServiceAccount>(account).await?;
     let expect = Expect::after(&["AgentNotReady", "Running"]);
-    let said = bench.ends("robot", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("robot", expect).await
 }
 
-pub(super) async fn too_large(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn too_large(bench: &Bench) -> Result<String> {
     bench.agent("large", "true", json!({})).await?;
     // As few characters as allowed, but more bytes: sizes of the schema are code points.
     let content = "ü".repeat(500 * 1024);
@@ -204,12 +180,10 @@ pub(super) async fn too_large(env: Env) -> Result<String> {
         "given up until someone changes it"
     );
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok(status.progress.message.unwrap_or_default())
 }
 
-pub(super) async fn name_taken(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn name_taken(bench: &Bench) -> Result<String> {
     let foreign = json!({
         "metadata": { "name": "taken-7-v1", "labels": { "mine": "yes" } },
         "spec": { "suspend": true, "template": { "spec": {
@@ -236,6 +210,5 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
         .await?;
     let expect = Expect::after(&["ChildNameTaken", "Running"]).within(Duration::from_secs(120));
     bench.ends("taken", expect).await?;
-    bench.done().await?;
     Ok("named, untouched, and it went on when the name was free".to_owned())
 }

@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::suite::Env;
 
 use super::fixture::{Bench, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all};
 
-pub(super) async fn suspended_before(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn suspended_before(bench: &Bench) -> Result<String> {
     bench.agent("early", "sleep 3", json!({})).await?;
     let run = bench.submit("early", json!({ "suspend": true })).await?;
     let seen = bench.says("early", "Suspended").await?;
@@ -22,13 +20,11 @@ pub(super) async fn suspended_before(env: Env) -> Result<String> {
     bench.resume("early").await?;
     let expect = Expect::after(&["Suspended", "Running"]);
     bench.ends("early", expect).await?;
-    bench.done().await?;
     Ok(brief(&status))
 }
 
-pub(super) async fn suspended_during(env: Env) -> Result<String> {
+pub(super) async fn suspended_during(bench: &Bench) -> Result<String> {
     const TIMEOUT: u64 = 20;
-    let bench = Bench::new(env).await?;
     bench.agent("paused", &busy(14), json!({})).await?;
     bench
         .submit("paused", json!({ "timeout": format!("{TIMEOUT}s") }))
@@ -65,7 +61,6 @@ pub(super) async fn suspended_during(env: Env) -> Result<String> {
     );
     let expect = Expect::after(&["Running", "Suspended"]);
     bench.ends("paused", expect).await?;
-    bench.done().await?;
     Ok(brief(&status))
 }
 
@@ -84,9 +79,8 @@ async fn between(bench: &Bench, name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn suspended_between(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    between(&bench, "breather").await?;
+pub(super) async fn suspended_between(bench: &Bench) -> Result<String> {
+    between(bench, "breather").await?;
     let run = bench.suspend("breather").await?;
     let seen = bench.says("breather", "Suspended").await?;
     bench.is_at_rest(&seen)?;
@@ -105,7 +99,6 @@ pub(super) async fn suspended_between(env: Env) -> Result<String> {
         ..Expect::default()
     };
     bench.ends("breather", expect).await?;
-    bench.done().await?;
     Ok(brief(&status))
 }
 
@@ -116,8 +109,7 @@ async fn is_final(bench: &Bench, name: &str) -> Result<()> {
     bench.refuses(name, again, "cannot be started again").await
 }
 
-pub(super) async fn cancelled_before(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn cancelled_before(bench: &Bench) -> Result<String> {
     bench.agent("unwanted", "true", json!({})).await?;
     bench.submit("unwanted", json!({ "cancel": true })).await?;
     // The same for one that was held: to call it off needs no start.
@@ -138,17 +130,15 @@ pub(super) async fn cancelled_before(env: Env) -> Result<String> {
     let mut said = String::new();
     for name in ["unwanted", "held"] {
         let seen = bench.ended(name, &expect).await?;
-        is_final(&bench, name).await?;
+        is_final(bench, name).await?;
         ensure!(bench.maps_of(&seen).await?.is_empty(), "files without need");
         said = brief(&seen.status.clone().unwrap_or_default());
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said)
 }
 
-pub(super) async fn cancelled_during(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn cancelled_during(bench: &Bench) -> Result<String> {
     bench.agent("stopped", &busy(600), json!({})).await?;
     // It has attempts left, and uses none of them.
     let retry = json!({ "retry": { "maxAttempts": 3, "backoff": { "initial": "1s" } } });
@@ -162,7 +152,7 @@ pub(super) async fn cancelled_during(env: Env) -> Result<String> {
     };
     let seen = bench.ended("stopped", &expect).await?;
     ensure!(bench.pods_of(&run).await?.is_empty(), "a Pod is left");
-    is_final(&bench, "stopped").await?;
+    is_final(bench, "stopped").await?;
     let status = seen.status.clone().unwrap_or_default();
     let result = status.result.clone().unwrap_or_default();
     ensure!(
@@ -170,13 +160,11 @@ pub(super) async fn cancelled_during(env: Env) -> Result<String> {
         "{result:?}"
     );
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok(brief(&status))
 }
 
-pub(super) async fn cancelled_between(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    between(&bench, "enough").await?;
+pub(super) async fn cancelled_between(bench: &Bench) -> Result<String> {
+    between(bench, "enough").await?;
     bench.cancel("enough").await?;
     let expect = Expect {
         says: &["after attempt 1"],
@@ -186,12 +174,11 @@ pub(super) async fn cancelled_between(env: Env) -> Result<String> {
         ..Expect::failure("Cancelled")
     };
     let seen = bench.ended("enough", &expect).await?;
-    is_final(&bench, "enough").await?;
+    is_final(bench, "enough").await?;
     bench
         .stays_at(&seen, (1, 1), Duration::from_secs(6))
         .await?;
     let said = brief(&seen.status.clone().unwrap_or_default());
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok(said)
 }
