@@ -42,6 +42,12 @@ pub(super) enum Step {
     Verifying,
 }
 
+/// The push, before and after the server accepted it, each with the name of its run.
+pub(super) const PUSH: [(&str, Step); 2] = [
+    ("pushed", Step::Pushing(HOOK)),
+    ("taken", Step::Pushed(HOOK)),
+];
+
 /// A run that is there.
 pub(super) struct BlockedRun {
     pub(super) run: DocsRun,

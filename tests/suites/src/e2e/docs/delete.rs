@@ -14,7 +14,7 @@ use super::{
         children::{Doomed, until_gone},
         fixture::RunKind,
     },
-    blocked::{BlockedRun, HOOK, Step, blocked, idle, nothing_or_one, says, writer},
+    blocked::{BlockedRun, HOOK, PUSH, Step, blocked, idle, nothing_or_one, says, writer},
     fixture::{Bench, Docs, Expect, LIMIT, reason_of, says_all},
 };
 
@@ -58,10 +58,7 @@ pub(super) async fn at_work(bench: &Bench) -> Result<String> {
 /// it.
 pub(super) async fn at_push(bench: &Bench) -> Result<String> {
     let mut said = Vec::new();
-    for (name, step) in [
-        ("pushed", Step::Pushing(HOOK)),
-        ("taken", Step::Pushed(HOOK)),
-    ] {
+    for (name, step) in PUSH {
         let held = blocked(bench, name, step).await?;
         goes(bench, &held).await?;
         // The server may go on with what it received.

@@ -11,31 +11,24 @@ use kube::{
 use testkit::git::Hook;
 
 use super::{
-    blocked::{BlockedRun, HOOK, Step, blocked, nothing_or_one},
+    blocked::{BlockedRun, PUSH, Step, blocked, nothing_or_one},
     fixture::{Bench, Expect, says_all},
 };
 
-/// A step, the name of its run, and whether the first Pod's push came through for sure.
-type Disrupted = (&'static str, Step, bool);
-
-/// The push, before and after the server accepted it.
-const PUSH: [Disrupted; 2] = [
-    ("pushed", Step::Pushing(HOOK), false),
-    ("taken", Step::Pushed(HOOK), true),
-];
-
 /// While the agent runs, a DocsRun is stopped and goes on as a TaskRun: once is enough.
-const WORK: Disrupted = ("written", Step::Writing(5), false);
+const WORK: (&str, Step) = ("written", Step::Writing(5));
 
 /// Releases the push. The run succeeds, in this many Jobs; what was pushed by the first Pod is not pushed
 /// again. How often it was pushed.
 async fn goes_on(
     bench: &Bench,
     held: &BlockedRun,
+    step: Step,
     (event, jobs): (&'static str, usize),
-    has_pushed: bool,
 ) -> Result<(DocsRun, String)> {
     held.repository.set_hook(&Hook::Accept)?;
+    // The push of the first Pod came through for sure.
+    let has_pushed = matches!(step, Step::Pushed(_));
     let name = held.run.name_any();
     let events = [event];
     let expect = Expect {
@@ -63,11 +56,11 @@ async fn goes_on(
 pub(super) async fn evicted(bench: &Bench) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
-    for (name, step, has_pushed) in [WORK].into_iter().chain(PUSH) {
+    for (name, step) in [WORK].into_iter().chain(PUSH) {
         let held = blocked(bench, name, step).await?;
         let pod = bench.pod_of(&held.run)?;
         pods.evict(&pod, &EvictParams::default()).await?;
-        let (run, pushes) = goes_on(bench, &held, ("Disrupted", 1), has_pushed).await?;
+        let (run, pushes) = goes_on(bench, &held, step, ("Disrupted", 1)).await?;
         let second = run.status.and_then(|status| status.attempt.result);
         let second = second.and_then(|result| result.pod_name);
         ensure!(second.is_some_and(|second| second != pod), "another Pod");
@@ -80,11 +73,11 @@ pub(super) async fn evicted(bench: &Bench) -> Result<String> {
 pub(super) async fn pod_by_hand(bench: &Bench) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
-    for (name, step, has_pushed) in PUSH {
+    for (name, step) in PUSH {
         let held = blocked(bench, name, step).await?;
         pods.delete(&bench.pod_of(&held.run)?, &DeleteParams::default())
             .await?;
-        let (run, pushes) = goes_on(bench, &held, ("Disrupted", 2), has_pushed).await?;
+        let (run, pushes) = goes_on(bench, &held, step, ("Disrupted", 2)).await?;
         let job = run.status.and_then(|status| status.attempt.job_name);
         ensure!(job == Some(format!("{name}-docs-d1")), "{job:?}");
         said.push(pushes);
@@ -96,10 +89,10 @@ pub(super) async fn job_by_hand(bench: &Bench) -> Result<String> {
     let jobs: Api<Job> = bench.env.api();
     let mut said = Vec::new();
     let ways = [DeleteParams::foreground(), DeleteParams::background()];
-    for ((name, step, has_pushed), way) in PUSH.into_iter().zip(ways) {
+    for ((name, step), way) in PUSH.into_iter().zip(ways) {
         let held = blocked(bench, name, step).await?;
         jobs.delete(&format!("{name}-docs"), &way).await?;
-        let (_, pushes) = goes_on(bench, &held, ("JobLost", 1), has_pushed).await?;
+        let (_, pushes) = goes_on(bench, &held, step, ("JobLost", 1)).await?;
         said.push(pushes);
     }
     Ok(told(&said))

@@ -11,7 +11,7 @@ use testkit::git::{Behaviour, Hook, Repository};
 
 use super::{
     super::children::until_left,
-    blocked::{BlockedRun, HOOK, Step, blocked, blocked_with, idle, nothing_or_one, writer},
+    blocked::{BlockedRun, PUSH, Step, blocked, blocked_with, idle, nothing_or_one, writer},
     fixture::{Bench, Expect, LIMIT, brief, says_all},
 };
 
@@ -71,10 +71,7 @@ pub(super) async fn suspended_at_push(bench: &Bench) -> Result<String> {
     let clone = suspended(bench, "cloned", Step::Cloning);
     let push = async {
         let mut said = Vec::new();
-        for (name, step) in [
-            ("pushed", Step::Pushing(HOOK)),
-            ("taken", Step::Pushed(HOOK)),
-        ] {
+        for (name, step) in PUSH {
             let seen = suspended(bench, name, step).await?.activity()?;
             said.push(format!("{name}: {} pushes", seen.pushes));
         }
@@ -142,10 +139,7 @@ async fn cancelled_at_work(bench: &Bench) -> Result<()> {
 /// From then on nobody knows what the server made of it, and the message says so.
 async fn cancelled_during_push(bench: &Bench) -> Result<String> {
     let mut said = String::new();
-    for (name, step) in [
-        ("pushed", Step::Pushing(HOOK)),
-        ("taken", Step::Pushed(HOOK)),
-    ] {
+    for (name, step) in PUSH {
         let held = blocked(bench, name, step).await?;
         let look = format!(
             "git ls-remote {} refs/heads/docs/{name}",

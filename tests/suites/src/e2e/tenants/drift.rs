@@ -24,6 +24,7 @@ use testkit::{
     wait::{met, until},
 };
 
+use super::super::policies::client_of;
 use super::fixture::{Bench, SAID, both, labelled, namespace, reason};
 
 const REPAIRED: Duration = Duration::from_secs(10);
@@ -240,13 +241,6 @@ pub(super) async fn edits(env: Env) -> Result<String> {
     Ok("12 edits repaired; labels and annotations of others kept".to_owned())
 }
 
-pub(super) fn as_user(env: &Env, user: &str) -> Result<Client> {
-    let mut config = env.config.clone();
-    config.auth_info.impersonate = Some(user.to_owned());
-    config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
-    Ok(Client::try_from(config)?)
-}
-
 pub(super) fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Result<()> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
@@ -271,7 +265,7 @@ pub(super) async fn owners(env: Env) -> Result<String> {
     let b = bench.create("b", own("bob")).await?;
     bench.running(&a).await?;
     bench.running(&b).await?;
-    let alice = as_user(&bench.env, "alice")?;
+    let alice = client_of(&bench.env, "alice")?;
     let (post, all, gone) = (
         PostParams::default(),
         ListParams::default(),
@@ -348,7 +342,7 @@ pub(super) async fn owners(env: Env) -> Result<String> {
 
     // When she is no owner any more, it ends.
     bench.becomes(&a, json!({ "owners": [] })).await?;
-    let pods = at::<Pod>(&as_user(&bench.env, "alice")?, &here);
+    let pods = at::<Pod>(&client_of(&bench.env, "alice")?, &here);
     // The API server hears of it a moment later than who watches it.
     until("her old Pods to be forbidden", SAID, async || {
         let answer = pods.list(&all).await;

@@ -25,8 +25,7 @@ use testkit::{
 };
 
 use super::{
-    super::attacks::tried,
-    drift::as_user,
+    super::{attacks::tried, policies::client_of},
     fixture::{Bench, both, exec, namespace, server},
 };
 
@@ -112,7 +111,7 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
     let bindings: Api<ClusterRoleBinding> = Api::all(bench.client());
     roles.create(&post, &role).await?;
     bindings.create(&post, &binding).await?;
-    let mallory = as_user(&bench.env, &user)?;
+    let mallory = client_of(&bench.env, &user)?;
     let tenants: Api<Tenant> = Api::all(mallory);
     let evil = json!({ "server": { "image": "evil.example/server:1" } });
     let out = json!([{ "to": [{ "network": "0.0.0.0/0" }], "ports": [{ "port": 443 }] }]);
@@ -184,7 +183,7 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
 async fn owned(bench: &Bench, user: &str) -> Result<(String, Client)> {
     let owners = json!({ "owners": [{ "kind": "User", "name": user }] });
     let name = bench.launch("a", owners).await?;
-    Ok((name, as_user(&bench.env, user)?))
+    Ok((name, client_of(&bench.env, user)?))
 }
 
 /// A6.1: an owner claims an address of someone else by `externalIPs` of a Service.
