@@ -7,7 +7,7 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
     Api, Client,
-    api::{ListParams, ObjectMeta, PostParams},
+    api::{ListParams, PostParams},
 };
 use nix::sys::signal::Signal;
 use testkit::{
@@ -17,15 +17,7 @@ use testkit::{
 };
 use tokio::time::Duration;
 
-fn map(name: &str) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    }
-}
+use super::map;
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
