@@ -7,7 +7,10 @@ mod kind;
 pub(super) use expect::Expect;
 pub(super) use kind::RunKind;
 
-use std::time::Duration;
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use api::{Status, names, status::condition, tasks::Agent};
@@ -41,11 +44,8 @@ pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
 
 /// A case's place: its namespace, and an operator that watches it.
 pub(super) struct Fixture<K: RunKind> {
-    pub(super) env: Env,
-    pub(super) git: K::Git,
+    place: WithoutOperator<K>,
     pub(super) operator: Operator,
-    pub(super) plan: Plan,
-    history: StatusHistory,
 }
 
 /// The same with no operator at work.
@@ -56,22 +56,27 @@ pub(super) struct WithoutOperator<K: RunKind> {
     history: StatusHistory,
 }
 
+impl<K: RunKind> Deref for Fixture<K> {
+    type Target = WithoutOperator<K>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.place
+    }
+}
+
+impl<K: RunKind> DerefMut for Fixture<K> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.place
+    }
+}
+
 impl<K: RunKind> WithoutOperator<K> {
     /// Starts an operator, perhaps with another plan than before.
     pub(super) async fn up(self) -> Result<Fixture<K>> {
-        let Self {
-            env,
-            git,
-            plan,
-            history,
-        } = self;
-        let operator = Operator::start(&env.client, &env.config, &plan).await?;
+        let operator = self.another().await?;
         Ok(Fixture {
-            env,
-            git,
+            place: self,
             operator,
-            plan,
-            history,
         })
     }
 
@@ -79,6 +84,11 @@ impl<K: RunKind> WithoutOperator<K> {
     pub(super) async fn up_with(mut self, lines: &str) -> Result<Fixture<K>> {
         self.plan.config = K::config(lines);
         self.up().await
+    }
+
+    /// Another operator of the same installation.
+    pub(super) async fn another(&self) -> Result<Operator> {
+        Operator::start(&self.env.client, &self.env.config, &self.plan).await
     }
 
     pub(super) fn runs(&self) -> Api<K::Run> {
@@ -125,38 +135,14 @@ impl<K: RunKind> Fixture<K> {
 
     /// Asks the operator to stop.
     pub(super) async fn stopped(self) -> Result<WithoutOperator<K>> {
-        let (operator, down) = self.without_operator();
-        operator.stop().await?;
-        Ok(down)
+        self.operator.stop().await?;
+        Ok(self.place)
     }
 
     /// Kills the operator. The next one waits until its Lease is over.
     pub(super) async fn killed(self) -> Result<WithoutOperator<K>> {
-        let (operator, down) = self.without_operator();
-        operator.kill().await?;
-        Ok(down)
-    }
-
-    fn without_operator(self) -> (Operator, WithoutOperator<K>) {
-        let Self {
-            env,
-            git,
-            operator,
-            plan,
-            history,
-        } = self;
-        let down = WithoutOperator {
-            env,
-            git,
-            plan,
-            history,
-        };
-        (operator, down)
-    }
-
-    /// Another operator of the same installation.
-    pub(super) async fn another(&self) -> Result<Operator> {
-        Operator::start(&self.env.client, &self.env.config, &self.plan).await
+        self.operator.kill().await?;
+        Ok(self.place)
     }
 
     /// Waits until the operator leads.
@@ -166,10 +152,6 @@ impl<K: RunKind> Fixture<K> {
             Ok(met(is_leading, || "not yet".to_owned()))
         })
         .await
-    }
-
-    pub(super) fn runs(&self) -> Api<K::Run> {
-        self.env.api()
     }
 
     /// An agent that runs a script; `more` is merged into its spec.
@@ -507,9 +489,9 @@ impl<K: RunKind> Fixture<K> {
         );
         ensure!(self.operator.metric(&bugs).await? < 0.5, "a bug: {log}");
         self.tells_no_secret(&log).await?;
-        self.operator.stop().await?;
-        if self.env.testbed("kstatus").is_ok() {
-            self.history.judge().await?;
+        let WithoutOperator { env, history, .. } = self.stopped().await?;
+        if env.testbed("kstatus").is_ok() {
+            history.judge().await?;
         }
         Ok(())
     }
