@@ -20,13 +20,15 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testkit::{
-    audit::{AuditLog, Entry},
+    audit::Entry,
     cluster::Tier,
     operator::{self, Operator, Plan},
     suite::{self, Case, Env, When},
     wait::{met, until},
 };
 use tokio::time::sleep;
+
+use super::writes;
 
 pub(super) const RUNS: usize = 500;
 /// Slower than the Job controller and the fake kubelet can follow on two cores: a Pod that starts
@@ -83,7 +85,7 @@ async fn budget(env: Env) -> Result<String> {
     );
     cost.check()?;
 
-    quiet(&env, &audit, &operator).await?;
+    writes::quiet(&env, &operator, QUIET, 5).await?;
     operator.stop().await?;
     Ok(format!(
         "{cost}; {RUNS} runs in {:.0} s; then {} s without a write",
@@ -184,27 +186,6 @@ pub(super) async fn remove(env: &Env) -> Result<()> {
         Ok(met(left == 0, || format!("{left} are left")))
     })
     .await
-}
-
-async fn quiet(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<()> {
-    let mark = audit.mark(&env.client).await?;
-    sleep(QUIET).await;
-    let counts = audit.counts(&env.client, mark).await?;
-    let is_lease = |resource: &str| resource.starts_with("leases");
-    let of = |leases: bool| {
-        counts.of(|request| {
-            request.user == operator.user
-                && request.is_write()
-                && is_lease(&request.resource) == leases
-        })
-    };
-    ensure!(of(false) == 0, "writes in a quiet minute:\n{counts}");
-    ensure!(
-        of(true) >= 5,
-        "the operator was not there: {} renewals",
-        of(true)
-    );
-    Ok(())
 }
 
 /// What the operator asked of the API server for all runs, Lease renewals left out.

@@ -29,7 +29,7 @@ use testkit::{
 };
 use tokio::time::sleep;
 
-use super::tenants;
+use super::{tenants, writes};
 
 /// How many there are, and how long it must be quiet.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ async fn fleet(env: Env) -> Result<String> {
     let memory = operator.memory_mib("VmRSS")?;
     // Usage is counted by the cluster, somewhat later.
     settled(&env, &audit, &operator).await?;
-    silent(&env, &audit, &operator, quiet).await?;
+    writes::quiet(&env, &operator, quiet, 1).await?;
     let tellings = noisy(&env, &audit, &operator).await?;
     settled(&env, &audit, &operator).await?;
     operator.stop().await?;
@@ -103,13 +103,9 @@ async fn fleet(env: Env) -> Result<String> {
     leads(&operator).await?;
     let ready = begin.elapsed();
     sleep(Duration::from_secs(15)).await;
-    let counts = audit.counts(&env.client, mark).await?;
-    let writes = counts.of(|request| {
-        request.user == operator.user
-            && request.is_write()
-            && !request.resource.starts_with("leases")
-    });
-    ensure!(writes == 0, "writes after a restart:\n{counts}");
+    let after = writes::since(&env, mark, &operator).await?;
+    let requests = after.requests;
+    ensure!(after.others == 0, "writes after a restart:\n{requests}");
     operator.stop().await?;
     let statuses = STATUSES + took.as_secs_f64() / SECONDS_PER_STATUS;
     ensure!(
@@ -230,31 +226,10 @@ async fn settled(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<()>
     until("it to settle", Duration::from_secs(120), async || {
         let mark = audit.mark(&env.client).await?;
         sleep(Duration::from_secs(5)).await;
-        let counts = audit.counts(&env.client, mark).await?;
-        let writes = counts.of(|request| {
-            request.user == operator.user
-                && request.is_write()
-                && !request.resource.starts_with("leases")
-        });
-        Ok(met(writes == 0, || format!("{writes} writes")))
+        let count = writes::since(env, mark, operator).await?.others;
+        Ok(met(count == 0, || format!("{count} writes")))
     })
     .await
-}
-
-async fn silent(env: &Env, audit: &AuditLog, operator: &Operator, time: Duration) -> Result<()> {
-    let mark = audit.mark(&env.client).await?;
-    sleep(time).await;
-    let counts = audit.counts(&env.client, mark).await?;
-    let of = |leases: bool| {
-        counts.of(|request| {
-            request.user == operator.user
-                && request.is_write()
-                && request.resource.starts_with("leases") == leases
-        })
-    };
-    ensure!(of(false) == 0, "writes while nothing happened:\n{counts}");
-    ensure!(of(true) >= 1, "the operator was not there");
-    Ok(())
 }
 
 /// A customer changes what is used faster than it is told; the last of it is told all the same.

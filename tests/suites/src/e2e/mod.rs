@@ -18,6 +18,7 @@ mod status_history;
 mod tasks;
 mod tenants;
 mod why;
+mod writes;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -14,6 +14,7 @@ use super::{
         events,
         fixture::{run_until, submit},
         tasks::Tasks,
+        writes,
     },
     blocked::{Step, blocked, writer},
     fixture::{Bench, Expect, LIMIT, phase_of, reason_of},
@@ -67,26 +68,9 @@ pub(super) async fn quiet(bench: &Bench) -> Result<String> {
     let ordinary = ordinary(bench).await?;
     let docs = docs_runs(bench).await?;
     let tasks = task_runs(bench).await?;
-    let audit = bench.env.testbed("the audit log")?.audit();
     // Messages are written a few seconds later.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let mark = audit.mark(&bench.env.client).await?;
-    tokio::time::sleep(QUIET).await;
-    let counts = audit.counts(&bench.env.client, mark).await?;
-    let user = bench.operator.user.clone();
-    let of_ours = |request: &Request| request.user == user && request.is_write();
-    let is_lease = |request: &Request| request.resource.starts_with("leases");
-    let count = counts.of(|request| of_ours(request) && !is_lease(request));
-    let renewals = counts.of(|request| of_ours(request) && is_lease(request));
-    ensure!(
-        count == 0,
-        "{count} writes in {} s:\n{counts}",
-        QUIET.as_secs()
-    );
-    ensure!(
-        renewals >= 5,
-        "the operator was not there: {renewals} renewals"
-    );
+    let renewals = writes::quiet(&bench.env, &bench.operator, QUIET, 5).await?;
     let bugs = r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Bug"}"#;
     ensure!(bench.operator.metric(bugs).await? < 0.5, "{bugs}");
     Ok(format!(
