@@ -49,37 +49,57 @@ struct Check {
     run: for<'a> fn(&'a Shell) -> BoxFuture<'a, Result<String>>,
 }
 
-impl Check {
-    const fn new(
-        after: &'static str,
-        name: &'static str,
-        run: for<'a> fn(&'a Shell) -> BoxFuture<'a, Result<String>>,
-    ) -> Self {
-        Self { after, name, run }
-    }
-}
-
-const INSTALL: &str = "helm install ";
-const FIRST_RUN: &str = "kubectl wait --for=condition=Finished taskrun/first-run";
-const FIRST_FAILURE: &str = "kubectl wait --for=condition=Finished taskrun/first-failure";
-
 const CHECKS: &[Check] = &[
-    Check::new(INSTALL, "restricted", |shell| restricted(shell).boxed()),
-    Check::new(INSTALL, "rights", |shell| rights(shell).boxed()),
-    Check::new(INSTALL, "who-may-what", |shell| who_may_what(shell).boxed()),
-    Check::new(INSTALL, "leader", |shell| leader(shell).boxed()),
-    Check::new(INSTALL, "closed", |shell| reach::closed(shell).boxed()),
-    Check::new(FIRST_RUN, "first-run", |shell| first_run(shell).boxed()),
-    Check::new(FIRST_FAILURE, "first-failure", |shell| {
-        first_failure(shell).boxed()
-    }),
-    Check::new(FIRST_FAILURE, "r17-restart", |shell| {
-        r17_restart(shell).boxed()
-    }),
-    Check::new("helm uninstall ", "kept", |shell| kept(shell).boxed()),
-    Check::new("kubectl get taskruns", "some-namespaces", |shell| {
-        some_namespaces(shell).boxed()
-    }),
+    Check {
+        after: "helm install ",
+        name: "restricted",
+        run: |shell| restricted(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "rights",
+        run: |shell| rights(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "who-may-what",
+        run: |shell| who_may_what(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "leader",
+        run: |shell| leader(shell).boxed(),
+    },
+    Check {
+        after: "helm install ",
+        name: "closed",
+        run: |shell| reach::closed(shell).boxed(),
+    },
+    Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-run",
+        name: "first-run",
+        run: |shell| first_run(shell).boxed(),
+    },
+    Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-failure",
+        name: "first-failure",
+        run: |shell| first_failure(shell).boxed(),
+    },
+    Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-failure",
+        name: "r17-restart",
+        run: |shell| r17_restart(shell).boxed(),
+    },
+    Check {
+        after: "helm uninstall ",
+        name: "kept",
+        run: |shell| kept(shell).boxed(),
+    },
+    Check {
+        after: "kubectl get taskruns",
+        name: "some-namespaces",
+        run: |shell| some_namespaces(shell).boxed(),
+    },
 ];
 
 pub(super) async fn run() -> Result<ExitCode> {
