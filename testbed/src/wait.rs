@@ -54,6 +54,14 @@ where
     }
 }
 
+/// The answer of a look at something that is either as wanted or, if not, `seen` instead.
+///
+/// # Errors
+/// With `seen`, for [`until`] to look again.
+pub fn met(is_met: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
+    if is_met { Ok(()) } else { Err(seen()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

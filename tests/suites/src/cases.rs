@@ -21,6 +21,9 @@ use crate::e2e::attacks::Tally;
 /// A case of an operator, on the real node: its name, what it shows, and the function.
 macro_rules! case {
     ($name:literal, $shows:literal, $run:path) => {
+        crate::cases::case!(@ $name, $shows, |env| futures::FutureExt::boxed($run(env)))
+    };
+    (@ $name:literal, $shows:literal, $run:expr) => {
         testkit::suite::Case {
             name: $name,
             shows: $shows,
@@ -28,11 +31,26 @@ macro_rules! case {
             suite: "",
             when: testkit::suite::When::Together,
             limit: std::time::Duration::from_secs(400),
-            run: |env| futures::FutureExt::boxed($run(env)),
+            run: $run,
         }
     };
 }
 pub(crate) use case;
+
+/// The same for one that gets a bench with an operator, which is judged when the case is done.
+macro_rules! on_bench {
+    ($name:literal, $shows:literal, $run:path) => {
+        crate::cases::case!(@ $name, $shows, |env| {
+            futures::FutureExt::boxed(async move {
+                let bench = self::fixture::Bench::new(env).await?;
+                let said = $run(&bench).await?;
+                bench.done().await?;
+                anyhow::Ok(said)
+            })
+        })
+    };
+}
+pub(crate) use on_bench;
 
 /// The same for one that has the cluster for itself, because it stops what the others need.
 macro_rules! alone {

@@ -28,7 +28,7 @@ use testkit::{
     cluster::{self, Cluster, Folders, Process, REGISTRY, Tier},
     layout,
     machine::Snapshot,
-    wait::until,
+    wait::{met, until},
 };
 
 use crate::cases::Report;
@@ -452,11 +452,7 @@ async fn keeper_killed() -> Result<String> {
         ORPHAN_LIMIT,
         async || {
             let left = folders.cgroup().processes()?;
-            Ok(if left.is_empty() {
-                Ok(())
-            } else {
-                Err(format!("{left:?}"))
-            })
+            Ok(met(left.is_empty(), || format!("{left:?}")))
         },
     )
     .await?;
@@ -573,11 +569,7 @@ async fn check_logs(cluster: &Cluster) -> Result<()> {
 
 async fn wait_until(what: &str, limit: Duration, is_so: impl Fn() -> bool) -> Result<()> {
     until(&format!("{what} to be ready"), limit, async || {
-        Ok(if is_so() {
-            Ok(())
-        } else {
-            Err("it is not".to_owned())
-        })
+        Ok(met(is_so(), || "it is not".to_owned()))
     })
     .await
 }

@@ -8,7 +8,7 @@ mod pages;
 use std::{
     fs,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -18,7 +18,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use api::rbac::Permission;
+use api::{kinds::OperatorRow, rbac::Permission};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, Config, ResourceExt,
@@ -31,7 +31,9 @@ use nix::{
 };
 use serde_json::{Value, json};
 
-use crate::{faults::proxy::Endpoint, git::Network, load::Ticks, wait::until};
+use crate::{
+    faults::proxy::Endpoint, git::Network, load::Ticks, process::this_program, wait::until,
+};
 
 pub use access::{ACCOUNT, cluster_name};
 pub use pages::Pages;
@@ -60,6 +62,23 @@ pub struct Plan {
     pub endpoint: Option<Endpoint>,
     /// More of its environment.
     pub environment: Vec<(String, String)>,
+}
+
+impl Plan {
+    /// An operator with its permissions and nothing configured, which watches all namespaces.
+    pub fn new(binary: PathBuf, operator: &OperatorRow, home: &str) -> Self {
+        Self {
+            binary,
+            operator: operator.name,
+            home: home.to_owned(),
+            watched: Vec::new(),
+            config: String::new(),
+            permissions: operator.permissions,
+            network: None,
+            endpoint: None,
+            environment: Vec::new(),
+        }
+    }
 }
 
 /// All that an operator needs to be started, as often as one likes.
@@ -400,15 +419,15 @@ pub async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) -> Re
     Ok(())
 }
 
-/// The binary that `cargo build` made for the tests that run now, or the one that
-/// [`BINARY_VARIABLE`] names.
+/// The binary that `cargo build` made for the tests that run now, beside this program, or the one
+/// that [`BINARY_VARIABLE`] names.
 ///
 /// # Errors
 /// When it is not there.
-pub fn built(target: &Path) -> Result<PathBuf> {
+pub fn built() -> Result<PathBuf> {
     let binary = match std::env::var_os(BINARY_VARIABLE) {
         Some(binary) => PathBuf::from(binary),
-        None => target.join("orchestrator"),
+        None => this_program()?.with_file_name("orchestrator"),
     };
     ensure!(
         binary.is_file(),

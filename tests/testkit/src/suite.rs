@@ -1,6 +1,8 @@
 //! Running cases on clusters that they share: each gets a client and a fresh namespace, says where
 //! its logs are when it fails, and says why when it cannot run at all.
 
+mod env;
+
 use std::{
     collections::BTreeMap,
     fmt, fs,
@@ -13,19 +15,18 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::{
-    Api, Client, Config,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, Config, api::DeleteParams};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+
+pub(crate) use env::namespace;
+pub use env::{Env, create, new_namespace};
 
 use crate::{
     cluster::{Cluster, KUBECONFIG_VARIABLE, Tier, client_config},
     junit::{self, CaseResult},
     load::{Load, Ticks},
     times,
-    wait::until,
 };
 
 /// Names the run whose clusters the tests share; set by `cargo xtask test`.
@@ -90,84 +91,6 @@ impl Place {
         match self {
             Self::Testbed(cluster) => format!("logs are in '{}'", cluster.folders.logs.display()),
             Self::External(path) => format!("the cluster is that of '{}'", path.display()),
-        }
-    }
-}
-
-/// What a case gets.
-#[derive(Clone)]
-pub struct Env {
-    /// With the administrator's rights.
-    pub client: Client,
-    /// To make other clients from.
-    pub config: Config,
-    /// Fresh, its default ServiceAccount made.
-    pub namespace: String,
-    place: Place,
-}
-
-/// A fresh namespace whose name begins so, when its default ServiceAccount is made.
-pub(crate) async fn namespace(client: &Client, prefix: &str) -> Result<String> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let wanted = Namespace {
-        metadata: ObjectMeta {
-            generate_name: Some(prefix.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..Namespace::default()
-    };
-    let made = namespaces
-        .create(&PostParams::default(), &wanted)
-        .await
-        .context("cannot create a namespace")?;
-    let namespace = made.metadata.name.context("a namespace without a name")?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
-    until(
-        "the namespace's ServiceAccount",
-        Duration::from_secs(30),
-        async || {
-            Ok(accounts
-                .get_opt("default")
-                .await?
-                .ok_or_else(|| "not there".to_owned()))
-        },
-    )
-    .await?;
-    Ok(namespace)
-}
-
-impl Env {
-    async fn new(place: Place, case: &str) -> Result<Self> {
-        let config = place.config().await?;
-        let client = Client::try_from(config.clone())?;
-        let namespace = namespace(&client, &format!("t-{case}-")).await?;
-        Ok(Self {
-            client,
-            config,
-            namespace,
-            place,
-        })
-    }
-
-    /// A namespaced API in this case's namespace.
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    /// The cluster as one of ours: to stop a part of it, or to read its audit log.
-    ///
-    /// # Errors
-    /// [`CannotRun`] on a contributor's own cluster.
-    pub fn testbed(&self, what_for: &str) -> Result<&Cluster> {
-        match &self.place {
-            Place::Testbed(cluster) => Ok(cluster),
-            Place::External(_) => {
-                Err(CannotRun(format!("{what_for} needs a cluster of the testbed")).into())
-            }
         }
     }
 }

@@ -138,6 +138,8 @@ fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
         "case(",
         "case!(",
         "case!(\n            ",
+        "on_bench!(",
+        "on_bench!(\n            ",
         "alone!(",
         "alone!(\n            ",
     ]
@@ -375,7 +377,8 @@ fn a_row_that_claims_too_much_is_found() -> Result<()> {
 #[test]
 fn a_case_is_known_by_its_name_and_by_what_it_shows() {
     let source = "case!(\n            \"quiet\",\n            \"R07: nothing is written\",\n) \
-                  case!(\"retry\", \"two failures\", end::retry) Check { name: \"kept\", }";
+                  case!(\"retry\", \"two failures\", end::retry) Check { name: \"kept\", } \
+                  on_bench!(\"success\", \"R01: it succeeds\", end::success)";
     for (name, id, wanted) in [
         ("quiet", None, true),
         ("quiet", Some("R07"), true),
@@ -383,6 +386,7 @@ fn a_case_is_known_by_its_name_and_by_what_it_shows() {
         ("retry", None, true),
         ("retry", Some("R07"), false),
         ("kept", None, true),
+        ("success", Some("R01"), true),
         ("R07: nothing is written", None, false),
         ("gone", None, false),
     ] {

@@ -27,16 +27,10 @@ use testkit::{
 };
 
 fn plan(env: &Env) -> Plan {
+    let binary = env!("CARGO_BIN_EXE_orchestrator").into();
     Plan {
-        binary: env!("CARGO_BIN_EXE_orchestrator").into(),
-        operator: "tasks",
-        home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
-        config: String::new(),
-        permissions: api::tasks::OPERATOR.permissions,
-        network: None,
-        endpoint: None,
-        environment: Vec::new(),
+        ..Plan::new(binary, &api::tasks::OPERATOR, &env.namespace)
     }
 }
 

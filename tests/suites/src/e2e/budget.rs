@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use api::{
     status::condition,
     tasks::{Agent, TaskRun},
@@ -15,18 +15,20 @@ use api::{
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{
-    audit::{AuditLog, Entry},
+    audit::Entry,
     cluster::Tier,
     operator::{self, Operator, Plan},
-    suite::{Case, Env, When},
-    wait::until,
+    suite::{self, Case, Env, When},
+    wait::{met, until},
 };
 use tokio::time::sleep;
+
+use super::writes;
 
 pub(super) const RUNS: usize = 500;
 /// Slower than the Job controller and the fake kubelet can follow on two cores: a Pod that starts
@@ -56,22 +58,14 @@ pub(super) async fn run() -> Result<ExitCode> {
 pub(crate) async fn prepare(env: &Env, binary: PathBuf) -> Result<Plan> {
     operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
     Ok(Plan {
-        binary,
-        operator: "tasks",
-        home: env.namespace.clone(),
         watched: vec![env.namespace.clone()],
         config: "tasks: {cleanup: {completedJobDelayMinutes: 0}}".to_owned(),
-        permissions: api::tasks::OPERATOR.permissions,
-        network: None,
-        endpoint: None,
-        environment: Vec::new(),
+        ..Plan::new(binary, &api::tasks::OPERATOR, &env.namespace)
     })
 }
 
 async fn budget(env: Env) -> Result<String> {
-    let program = testkit::process::this_program()?;
-    let folder = program.parent().context("this program is in no folder")?;
-    let plan = prepare(&env, operator::built(folder)?).await?;
+    let plan = prepare(&env, operator::built()?).await?;
     let operator = Operator::start(&env.client, &env.config, &plan).await?;
     ready_agent(&env.api()).await?;
 
@@ -91,7 +85,7 @@ async fn budget(env: Env) -> Result<String> {
     );
     cost.check()?;
 
-    quiet(&env, &audit, &operator).await?;
+    writes::quiet(&env, &operator, QUIET, 5).await?;
     operator.stop().await?;
     Ok(format!(
         "{cost}; {RUNS} runs in {:.0} s; then {} s without a write",
@@ -101,23 +95,23 @@ async fn budget(env: Env) -> Result<String> {
 }
 
 pub(crate) async fn ready_agent(agents: &Api<Agent>) -> Result<()> {
-    let agent: Agent = serde_json::from_value(json!({
+    let agent = json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
         "metadata": { "name": "budget" }, "spec": { "image": "none:1" },
-    }))?;
-    agents.create(&PostParams::default(), &agent).await?;
-    until(
-        "the Agent to be Ready",
-        Duration::from_secs(20),
-        async || {
-            let status = agents.get("budget").await?.status.unwrap_or_default();
-            Ok(if status.progress.is_true(condition::READY) {
-                Ok(())
-            } else {
-                Err(format!("{:?}", status.progress.message))
-            })
-        },
-    )
+    });
+    until_ready(agents, agent).await
+}
+
+/// Creates an Agent, and waits until it is ready.
+pub(crate) async fn until_ready(agents: &Api<Agent>, agent: Value) -> Result<()> {
+    let name = suite::create(agents, agent).await?.name_any();
+    let limit = Duration::from_secs(20);
+    until("the Agent to be Ready", limit, async || {
+        let status = agents.get(&name).await?.status.unwrap_or_default();
+        Ok(met(status.progress.is_true(condition::READY), || {
+            format!("{:?}", status.progress.message)
+        }))
+    })
     .await
 }
 
@@ -159,11 +153,7 @@ pub(super) async fn finished(env: &Env) -> Result<()> {
                     && run.metadata.finalizers.is_none()
             };
             let done = list.iter().filter(succeeded).count();
-            Ok(if done == RUNS {
-                Ok(())
-            } else {
-                Err(format!("{done}"))
-            })
+            Ok(met(done == RUNS, || format!("{done}")))
         },
     )
     .await
@@ -179,11 +169,7 @@ pub(super) async fn cleaned(env: &Env) -> Result<()> {
         async || {
             sleep(Duration::from_secs(1)).await;
             let left = jobs.list(&ours).await?.items.len() + maps.list(&ours).await?.items.len();
-            Ok(if left == 0 {
-                Ok(())
-            } else {
-                Err(format!("{left} are left"))
-            })
+            Ok(met(left == 0, || format!("{left} are left")))
         },
     )
     .await
@@ -197,34 +183,9 @@ pub(super) async fn remove(env: &Env) -> Result<()> {
         .await?;
     until("the runs to be gone", Duration::from_secs(60), async || {
         let left = runs.list(&every).await?.items.len();
-        Ok(if left == 0 {
-            Ok(())
-        } else {
-            Err(format!("{left} are left"))
-        })
+        Ok(met(left == 0, || format!("{left} are left")))
     })
     .await
-}
-
-async fn quiet(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<()> {
-    let mark = audit.mark(&env.client).await?;
-    sleep(QUIET).await;
-    let counts = audit.counts(&env.client, mark).await?;
-    let is_lease = |resource: &str| resource.starts_with("leases");
-    let of = |leases: bool| {
-        counts.of(|request| {
-            request.user == operator.user
-                && request.is_write()
-                && is_lease(&request.resource) == leases
-        })
-    };
-    ensure!(of(false) == 0, "writes in a quiet minute:\n{counts}");
-    ensure!(
-        of(true) >= 5,
-        "the operator was not there: {} renewals",
-        of(true)
-    );
-    Ok(())
 }
 
 /// What the operator asked of the API server for all runs, Lease renewals left out.

@@ -3,17 +3,24 @@
 use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Result, ensure};
+use api::names;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         batch::v1::Job,
-        core::v1::{ConfigMap, Pod},
+        core::v1::{ConfigMap, Namespace, Pod, ResourceQuota},
     },
 };
-use kube::{Api, Resource, ResourceExt, api::PostParams};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 use tokio::time::Instant;
 
 use super::children;
@@ -40,11 +47,9 @@ pub(super) async fn until_left(
     let what = format!("{wanted:?} children of {}", run.name_any());
     until(&what, within, async || {
         let seen = left(env, run).await?;
-        Ok(if seen == wanted {
-            Ok(())
-        } else {
-            Err(format!("{seen:?} Jobs, Pods, ConfigMaps"))
-        })
+        Ok(met(seen == wanted, || {
+            format!("{seen:?} Jobs, Pods, ConfigMaps")
+        }))
     })
     .await
 }
@@ -62,6 +67,67 @@ pub(super) async fn keeps(
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
+}
+
+/// Sets or removes the annotation that keeps the children of a run.
+pub(super) fn preserve(value: Option<&str>) -> Value {
+    json!({ "metadata": { "annotations": { names::PRESERVE: value } } })
+}
+
+/// Waits until an object is gone.
+pub(super) async fn until_gone<K>(objects: &Api<K>, name: &str, within: Duration) -> Result<()>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    until(&format!("'{name}' to be gone"), within, async || {
+        Ok(match objects.get_opt(name).await? {
+            None => Ok(()),
+            Some(seen) => Err(format!("there, with {:?}", seen.finalizers())),
+        })
+    })
+    .await
+}
+
+/// A namespace that a case deletes with what is in it.
+pub(super) struct Doomed {
+    namespaces: Api<Namespace>,
+    pub(super) name: String,
+}
+
+impl Doomed {
+    pub(super) async fn new(env: &Env) -> Result<Self> {
+        let namespaces: Api<Namespace> = Api::all(env.client.clone());
+        let wanted = json!({ "metadata": { "generateName": "t-doomed-" } });
+        let wanted = serde_json::from_value(wanted)?;
+        let made = namespaces.create(&PostParams::default(), &wanted).await?;
+        let name = made.name_any();
+        Ok(Self { namespaces, name })
+    }
+
+    /// Deletes it, and waits until it is gone.
+    pub(super) async fn delete(self) -> Result<()> {
+        let Self { namespaces, name } = self;
+        namespaces.delete(&name, &DeleteParams::default()).await?;
+        until(
+            "the namespace to be gone",
+            Duration::from_secs(90),
+            async || {
+                let seen = namespaces.get_opt(&name).await?;
+                let status = seen.map(|seen| seen.status.and_then(|status| status.conditions));
+                Ok(met(status.is_none(), || format!("{status:?}")))
+            },
+        )
+        .await
+    }
+}
+
+/// Forbids Jobs in the namespace of a case by the quota `no-jobs`, and waits until it takes effect.
+pub(super) async fn forbid_jobs(env: &Env) -> Result<Api<ResourceQuota>> {
+    let hard = json!({ "hard": { "count/jobs.batch": "0" } });
+    let quota = json!({ "metadata": { "name": "no-jobs" }, "spec": hard });
+    env.create::<ResourceQuota>(quota).await?;
+    rejects_jobs(env, "exceeded quota: no-jobs").await?;
+    Ok(env.api())
 }
 
 /// Waits until the API server rejects each new Job of a case with these words: a quota or a policy

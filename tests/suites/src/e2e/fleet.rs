@@ -25,11 +25,11 @@ use testkit::{
     cluster::{Tier, apply},
     operator::{self, Operator, Plan},
     suite::{Case, Env, When},
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::sleep;
 
-use super::tenants;
+use super::{tenants, writes};
 
 /// How many there are, and how long it must be quiet.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ async fn fleet(env: Env) -> Result<String> {
     let memory = operator.memory_mib("VmRSS")?;
     // Usage is counted by the cluster, somewhat later.
     settled(&env, &audit, &operator).await?;
-    silent(&env, &audit, &operator, quiet).await?;
+    writes::quiet(&env, &operator, quiet, 1).await?;
     let tellings = noisy(&env, &audit, &operator).await?;
     settled(&env, &audit, &operator).await?;
     operator.stop().await?;
@@ -103,13 +103,9 @@ async fn fleet(env: Env) -> Result<String> {
     leads(&operator).await?;
     let ready = begin.elapsed();
     sleep(Duration::from_secs(15)).await;
-    let counts = audit.counts(&env.client, mark).await?;
-    let writes = counts.of(|request| {
-        request.user == operator.user
-            && request.is_write()
-            && !request.resource.starts_with("leases")
-    });
-    ensure!(writes == 0, "writes after a restart:\n{counts}");
+    let after = writes::since(&env, mark, &operator).await?;
+    let requests = after.requests;
+    ensure!(after.others == 0, "writes after a restart:\n{requests}");
     operator.stop().await?;
     let statuses = STATUSES + took.as_secs_f64() / SECONDS_PER_STATUS;
     ensure!(
@@ -131,19 +127,8 @@ async fn fleet(env: Env) -> Result<String> {
 }
 
 fn plan() -> Result<Plan> {
-    let binary = testkit::process::this_program()?;
-    let folder = binary.parent().context("this program is in no folder")?;
-    Ok(Plan {
-        binary: operator::built(folder)?,
-        operator: "tenants",
-        home: tenants::HOME.to_owned(),
-        watched: Vec::new(),
-        config: String::new(),
-        permissions: api::tenants::OPERATOR.permissions,
-        network: None,
-        endpoint: None,
-        environment: Vec::new(),
-    })
+    let binary = operator::built()?;
+    Ok(Plan::new(binary, &api::tenants::OPERATOR, tenants::HOME))
 }
 
 /// Fake nodes have no volumes: a record of each is enough for them.
@@ -229,11 +214,9 @@ async fn all_run(env: &Env, count: usize) -> Result<()> {
 
 async fn leads(operator: &Operator) -> Result<()> {
     until("it to lead", Duration::from_secs(60), async || {
-        Ok(if operator.is_leading().await? {
-            Ok(())
-        } else {
-            Err("it does not".to_owned())
-        })
+        Ok(met(operator.is_leading().await?, || {
+            "it does not".to_owned()
+        }))
     })
     .await
 }
@@ -243,35 +226,10 @@ async fn settled(env: &Env, audit: &AuditLog, operator: &Operator) -> Result<()>
     until("it to settle", Duration::from_secs(120), async || {
         let mark = audit.mark(&env.client).await?;
         sleep(Duration::from_secs(5)).await;
-        let counts = audit.counts(&env.client, mark).await?;
-        let writes = counts.of(|request| {
-            request.user == operator.user
-                && request.is_write()
-                && !request.resource.starts_with("leases")
-        });
-        Ok(if writes == 0 {
-            Ok(())
-        } else {
-            Err(format!("{writes} writes"))
-        })
+        let count = writes::since(env, mark, operator).await?.others;
+        Ok(met(count == 0, || format!("{count} writes")))
     })
     .await
-}
-
-async fn silent(env: &Env, audit: &AuditLog, operator: &Operator, time: Duration) -> Result<()> {
-    let mark = audit.mark(&env.client).await?;
-    sleep(time).await;
-    let counts = audit.counts(&env.client, mark).await?;
-    let of = |leases: bool| {
-        counts.of(|request| {
-            request.user == operator.user
-                && request.is_write()
-                && request.resource.starts_with("leases") == leases
-        })
-    };
-    ensure!(of(false) == 0, "writes while nothing happened:\n{counts}");
-    ensure!(of(true) >= 1, "the operator was not there");
-    Ok(())
 }
 
 /// A customer changes what is used faster than it is told; the last of it is told all the same.

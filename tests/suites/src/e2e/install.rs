@@ -18,7 +18,7 @@ use testbed::commands::announce;
 use testkit::{
     cluster::{Cluster, REGISTRY, Tier},
     layout,
-    wait::until,
+    wait::{met, until},
 };
 
 mod reach;
@@ -414,11 +414,7 @@ async fn who_may_what(shell: &Shell) -> Result<String> {
     // The roles that the cluster's own take in are put together after a while.
     until("the editor's rights", LIMIT, async || {
         let output = shell.run(&submit("editor", secret)).await?;
-        Ok(if output.status.success() {
-            Ok(())
-        } else {
-            Err(output.stderr)
-        })
+        Ok(met(output.status.success(), || output.stderr))
     })
     .await?;
     shell.check(&submit("author", plain)).await?;
@@ -516,11 +512,9 @@ async fn r17_restart(shell: &Shell) -> Result<String> {
         .await?;
     until("all Pods to be new", LIMIT, async || {
         let after = pods(shell).await?;
-        Ok(if after.len() == 2 && after.is_disjoint(&before) {
-            Ok(())
-        } else {
-            Err(format!("{after:?}, before {before:?}"))
-        })
+        Ok(met(after.len() == 2 && after.is_disjoint(&before), || {
+            format!("{after:?}, before {before:?}")
+        }))
     })
     .await?;
     let map = shell

@@ -6,6 +6,7 @@ mod chart;
 mod children;
 mod docs;
 mod events;
+mod fixture;
 mod fleet;
 mod install;
 mod policies;
@@ -17,6 +18,7 @@ mod status_history;
 mod tasks;
 mod tenants;
 mod why;
+mod writes;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -26,11 +26,11 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Creates the policies under names of this case, and has them reject in its namespace, or everywhere.
+    /// Creates the policies under names of this case, and has them reject in this namespace, or everywhere.
     pub(super) async fn new(
         env: &Env,
         policies: Vec<ValidatingAdmissionPolicy>,
-        everywhere: bool,
+        namespace: Option<&str>,
     ) -> Result<Self> {
         let post = PostParams::default();
         let all: Api<ValidatingAdmissionPolicy> = Api::all(env.client.clone());
@@ -44,9 +44,9 @@ impl Bound {
                 "metadata": { "name": name },
                 "spec": { "policyName": name, "validationActions": ["Deny"] },
             });
-            if !everywhere {
+            if let Some(namespace) = namespace {
                 binding["spec"]["matchResources"] = json!({ "namespaceSelector": {
-                    "matchLabels": { "kubernetes.io/metadata.name": env.namespace },
+                    "matchLabels": { "kubernetes.io/metadata.name": namespace },
                 } });
             }
             let binding = serde_json::from_value(binding)?;
@@ -57,6 +57,19 @@ impl Bound {
             client: env.client.clone(),
             names,
         })
+    }
+
+    /// One that always rejects, with this message; `matching` is the rest of its spec.
+    pub(super) async fn rejecting(
+        env: &Env,
+        matching: Value,
+        message: &str,
+        namespace: Option<&str>,
+    ) -> Result<Self> {
+        let mut spec = matching;
+        spec["validations"] = json!([{ "expression": "false", "message": message }]);
+        let policy = json!({ "metadata": { "name": "rejecting" }, "spec": spec });
+        Self::new(env, vec![serde_json::from_value(policy)?], namespace).await
     }
 
     /// Deletes them: they are in no namespace.

@@ -1,5 +1,6 @@
 //! `cargo xtask faults …`: crashes, lost answers, refusals and old caches, on the real node.
 
+mod actions;
 pub(crate) mod mutants;
 mod replicas;
 mod report;
@@ -14,7 +15,7 @@ mod transitions;
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -32,7 +33,8 @@ use testkit::{
         scenario_run::QUIET,
         silent,
     },
-    junit, layout, operator,
+    junit::{self, CaseResult},
+    layout, operator,
 };
 use tokio::runtime::Runtime;
 
@@ -40,10 +42,6 @@ use self::{
     stand::{Cast, Stand},
     tested_operator::TestedOperator,
 };
-
-/// The names of the JUnit files.
-const REPLICAS_SUITE: &str = "faults-replicas";
-const TRANSITIONS_SUITE: &str = "faults-transitions";
 
 /// Plays wait more than they work.
 const PARALLEL: usize = 10;
@@ -119,38 +117,39 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
             kills,
             terms,
             freezes,
-        } => {
-            junit::clear(REPLICAS_SUITE)?;
-            let runtime = prepare()?;
-            let begin = Instant::now();
-            let report = runtime.block_on(replicas::run([*kills, *terms, *freezes]))?;
-            print!("{report}");
-            let mut results = junit::Report::new(REPLICAS_SUITE);
-            results.add("", "replicas", begin.elapsed(), report.result());
-            results.write()?;
-            Ok(ending(report.is_clean()))
-        }
-        Command::Transitions { count, seed, only } => {
-            junit::clear(TRANSITIONS_SUITE)?;
-            let runtime = prepare()?;
-            let begin = Instant::now();
-            let report = runtime.block_on(async {
-                match only {
-                    Some(name) => transitions::run_only(name).await,
-                    None => transitions::run(*count, *seed).await,
-                }
-            })?;
-            print!("{report}");
-            let mut results = junit::Report::new(TRANSITIONS_SUITE);
-            results.add("", "transitions", begin.elapsed(), report.result());
-            results.write()?;
-            Ok(ending(report.is_clean()))
-        }
+        } => one_case("replicas", async {
+            let report = replicas::run([*kills, *terms, *freezes]).await?;
+            anyhow::Ok((report.to_string(), report.is_clean(), report.result()))
+        }),
+        Command::Transitions { count, seed, only } => one_case("transitions", async {
+            let report = match only {
+                Some(name) => transitions::run_only(name).await?,
+                None => transitions::run(*count, *seed).await?,
+            };
+            anyhow::Ok((report.to_string(), report.is_clean(), report.result()))
+        }),
         Command::Operator(words) => {
             let (tested, arguments) = named(words)?;
             prepare()?.block_on(whole(tested, &arguments))
         }
     }
+}
+
+/// Plays a campaign that is one case: its report, whether that is clean, and the result.
+fn one_case(
+    name: &str,
+    played: impl Future<Output = Result<(String, bool, CaseResult)>>,
+) -> Result<ExitCode> {
+    let suite = format!("faults-{name}");
+    junit::clear(&suite)?;
+    let runtime = prepare()?;
+    let begin = Instant::now();
+    let (report, is_clean, result) = runtime.block_on(played)?;
+    print!("{report}");
+    let mut results = junit::Report::new(&suite);
+    results.add("", name, begin.elapsed(), result);
+    results.write()?;
+    Ok(ending(is_clean))
 }
 
 /// Builds everything that a cluster with operators needs.
@@ -182,7 +181,7 @@ fn ending(is_clean: bool) -> ExitCode {
 
 async fn whole(tested: &'static TestedOperator, arguments: &Arguments) -> Result<ExitCode> {
     junit::clear(&suite(tested, arguments))?;
-    let stand = Stand::start(&[tested], binary()?).await?;
+    let stand = Stand::start(&[tested], operator::built()?).await?;
     let played = campaign(&stand, tested, arguments).await;
     let stopped = stand.stop().await;
     let (code, results) = played?;
@@ -366,10 +365,4 @@ fn line(id: &str, verdict: &Result<Verdict>) -> String {
             }
         }
     }
-}
-
-fn binary() -> Result<PathBuf> {
-    let program = testkit::process::this_program()?;
-    let folder = program.parent().context("this program is in no folder")?;
-    operator::built(folder)
 }

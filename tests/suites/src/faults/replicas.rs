@@ -19,15 +19,8 @@ use api::{
     tasks::{Agent, TaskRun},
 };
 use futures::future::try_join_all;
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Namespace, Pod, ServiceAccount},
-};
-use kube::{
-    Api, Client, Config,
-    api::{ListParams, ObjectMeta, PostParams},
-    core::ApiResource,
-};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::{Api, Client, Config, api::ListParams, core::ApiResource};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use testbed::commands::announce;
@@ -36,12 +29,14 @@ use testkit::{
     faults::object_history::ObjectHistory,
     junit::CaseResult,
     operator::{self, Operator, Plan},
+    suite,
     wait::until,
 };
 use tokio::time::sleep;
 
 use self::log::{Late, late, made_twice, writes};
 use super::{results, tasks};
+use crate::e2e::budget::until_ready;
 
 /// No play's namespace has it in its name.
 const NAMESPACE: &str = "takeover";
@@ -189,21 +184,15 @@ pub(crate) async fn run(counts: [usize; 3]) -> Result<Report> {
 pub(crate) async fn on(cluster: &Cluster, counts: [usize; 3]) -> Result<Report> {
     let (client, config) = (cluster.client().await?, cluster.config().await?);
     operator::install(&client, api::tasks::OPERATOR.crds()).await?;
-    prepare(&client).await?;
+    suite::new_namespace(&client, json!({ "name": NAMESPACE })).await?;
     let history = ObjectHistory::start(&client, watched()).await?;
     let launcher = Launcher {
         client: client.clone(),
         config,
         plan: Plan {
-            binary: super::binary()?,
-            operator: "tasks",
-            home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
             config: CONFIG.to_owned(),
-            permissions: api::tasks::OPERATOR.permissions,
-            network: None,
-            endpoint: None,
-            environment: Vec::new(),
+            ..Plan::new(operator::built()?, &api::tasks::OPERATOR, NAMESPACE)
         },
     };
     let load = Load {
@@ -270,34 +259,10 @@ fn watched() -> Vec<ApiResource> {
     ]
 }
 
-/// A namespace in which Pods can be made.
-async fn prepare(client: &Client) -> Result<()> {
-    let namespace = Namespace {
-        metadata: ObjectMeta {
-            name: Some(NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..Namespace::default()
-    };
-    Api::<Namespace>::all(client.clone())
-        .create(&PostParams::default(), &namespace)
-        .await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    until(
-        "the namespace's ServiceAccount",
-        Duration::from_secs(30),
-        async || {
-            let found = accounts.get_opt("default").await?;
-            Ok(found.map(drop).ok_or_else(|| "not there".to_owned()))
-        },
-    )
-    .await
-}
-
 /// On fake nodes no image is ever pulled.
 async fn ready_agent(client: &Client, tier: Tier) -> Result<()> {
     let agents: Api<Agent> = Api::namespaced(client.clone(), NAMESPACE);
-    let agent: Agent = serde_json::from_value(json!({
+    let agent = json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
         "metadata": { "name": AGENT }, "spec": match tier {
             Tier::Node => json!({
@@ -308,21 +273,8 @@ async fn ready_agent(client: &Client, tier: Tier) -> Result<()> {
             }),
             Tier::Api | Tier::Kwok => json!({ "image": "none:1" }),
         },
-    }))?;
-    agents.create(&PostParams::default(), &agent).await?;
-    until(
-        "the Agent to be Ready",
-        Duration::from_secs(20),
-        async || {
-            let status = agents.get(AGENT).await?.status.unwrap_or_default();
-            Ok(if status.progress.is_true(condition::READY) {
-                Ok(())
-            } else {
-                Err(format!("{:?}", status.progress.message))
-            })
-        },
-    )
-    .await
+    });
+    until_ready(&agents, agent).await
 }
 
 /// Runs that are submitted all the time.
@@ -355,15 +307,15 @@ impl Load {
         // From 1: a task has no number 0.
         let index = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         ensure!(index <= RUNS, "more than {RUNS} runs: something hangs");
-        let run: TaskRun = serde_json::from_value(json!({
+        let run = json!({
             "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
             "metadata": { "name": name_of(index) },
             "spec": {
                 "taskId": index, "serviceName": SERVICE, "agentName": AGENT,
                 "markdownFiles": [{ "filename": "task.md", "content": "work" }],
             },
-        }))?;
-        self.runs.create(&PostParams::default(), &run).await?;
+        });
+        suite::create(&self.runs, run).await?;
         Ok(())
     }
 

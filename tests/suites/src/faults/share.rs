@@ -13,7 +13,7 @@ use testkit::{
         scenario_run::QUIET,
         silent,
     },
-    junit,
+    junit, operator,
 };
 
 use super::{
@@ -180,7 +180,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seed = seed(arguments.seed)?;
     println!("seed {} ({})", seed.number, seed.origin);
     let operators: Vec<&'static TestedOperator> = TestedOperator::ALL.iter().collect();
-    let stand = Stand::start(&operators, super::binary()?).await?;
+    let stand = Stand::start(&operators, operator::built()?).await?;
     let played = plays(&stand, arguments, &seed).await;
     let cluster = stand.close();
     let (parts, tally) = match played {

@@ -13,7 +13,7 @@ use testkit::{
         side_effect_log::SideEffectLog,
     },
     git::{Network, Server},
-    operator,
+    operator::{self, Plan},
 };
 
 use super::tested_operator::TestedOperator;
@@ -108,17 +108,7 @@ async fn open(
             selected: tested.selected,
             audit: cluster.audit(),
             logs: cluster.folders.logs.join("plays"),
-            operator: operator::Plan {
-                binary: binary.clone(),
-                operator: tested.row.name,
-                home: String::new(),
-                watched: Vec::new(),
-                config: String::new(),
-                permissions: tested.row.permissions,
-                network: None,
-                endpoint: None,
-                environment: Vec::new(),
-            },
+            operator: Plan::new(binary.clone(), tested.row, ""),
         });
         let cast = |scenarios: Vec<Arc<dyn Scenario>>| -> Vec<Cast> {
             let all = scenarios.into_iter();

@@ -19,10 +19,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ use testkit::{
     cluster::{Cluster, Tier},
     faults::specs::{self, Expect, Transition},
     operator::{self, Operator, Plan},
-    wait::until,
+    suite,
 };
 use tokio::task::JoinSet;
 
@@ -186,34 +186,12 @@ impl Stage {
     async fn up(cluster: &Cluster) -> Result<Self> {
         let (client, config) = (cluster.client().await?, cluster.config().await?);
         operator::install(&client, api::tasks::OPERATOR.crds()).await?;
-        let namespace = Namespace {
-            metadata: ObjectMeta {
-                name: Some(NAMESPACE.to_owned()),
-                ..ObjectMeta::default()
-            },
-            ..Namespace::default()
-        };
-        Api::all(client.clone())
-            .create(&PostParams::default(), &namespace)
-            .await?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-        until("the ServiceAccount", Duration::from_secs(30), async || {
-            let found = accounts.get_opt("default").await?;
-            Ok(found.ok_or_else(|| "not there".to_owned()))
-        })
-        .await?;
+        suite::new_namespace(&client, json!({ "name": NAMESPACE })).await?;
         let kinds = resources();
         let objects = WatchedObjects::open(&client, NAMESPACE, kinds.values());
         let plan = Plan {
-            binary: super::binary()?,
-            operator: "tasks",
-            home: NAMESPACE.to_owned(),
             watched: vec![NAMESPACE.to_owned()],
-            config: String::new(),
-            permissions: api::tasks::OPERATOR.permissions,
-            network: None,
-            endpoint: None,
-            environment: Vec::new(),
+            ..Plan::new(operator::built()?, &api::tasks::OPERATOR, NAMESPACE)
         };
         let operator = Operator::start(&client, &config, &plan).await?;
         let process = process(&operator)?;

@@ -10,7 +10,10 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::typed;
 
@@ -42,11 +45,9 @@ pub(super) async fn thousand_jobs(env: Env) -> Result<String> {
             tokio::time::sleep(Duration::from_secs(1)).await; // a list of 1,000 Jobs is not free
             let list = jobs.list(&ListParams::default()).await?;
             let complete = list.items.iter().filter(|job| is_complete(job)).count();
-            Ok(if complete == JOBS {
-                Ok(())
-            } else {
-                Err(format!("{complete} of {}", list.items.len()))
-            })
+            Ok(met(complete == JOBS, || {
+                format!("{complete} of {}", list.items.len())
+            }))
         },
     )
     .await?;

@@ -8,7 +8,10 @@ use k8s_openapi::api::{
     networking::v1::NetworkPolicy,
 };
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{create, exec, phase, pod, typed};
 
@@ -44,11 +47,7 @@ pub(super) async fn service_by_name(env: Env) -> Result<String> {
             POLICY_LIMIT,
             async || {
                 let (success, said) = exec(&env, "client", &fetch).await?;
-                Ok(if success && said == "web\n" {
-                    Ok(())
-                } else {
-                    Err(said)
-                })
+                Ok(met(success && said == "web\n", || said))
             },
         )
         .await?;

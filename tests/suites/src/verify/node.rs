@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use testkit::{cluster::NODE, suite::Env, wait::until};
+use testkit::{
+    cluster::NODE,
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{create, output, pod};
 
@@ -51,11 +55,9 @@ async fn ready(env: &Env, wanted: &str) -> Result<()> {
                 .into_iter()
                 .find(|condition| condition.type_ == "Ready")
                 .map(|condition| condition.status);
-            Ok(if ready.as_deref() == Some(wanted) {
-                Ok(())
-            } else {
-                Err(format!("{ready:?}"))
-            })
+            Ok(met(ready.as_deref() == Some(wanted), || {
+                format!("{ready:?}")
+            }))
         },
     )
     .await

@@ -11,7 +11,11 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
 };
 use serde_json::json;
-use testkit::{audit::Request, suite::Env, wait::until};
+use testkit::{
+    audit::Request,
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{LIMIT, create, pod, pod_with, refused, typed};
 
@@ -27,11 +31,7 @@ pub(super) async fn quota(env: Env) -> Result<String> {
             .status
             .and_then(|status| status.hard)
             .is_some();
-        Ok(if counted {
-            Ok(())
-        } else {
-            Err("no status".to_owned())
-        })
+        Ok(met(counted, || "no status".to_owned()))
     })
     .await?;
     // Admission has a view of its own, which may be older than what was just read.

@@ -17,7 +17,7 @@ use testkit::{
     cluster::{CSI_SOCKET, Process},
     parts,
     suite::Env,
-    wait::until,
+    wait::{met, until},
 };
 
 use super::fixture::{
@@ -160,11 +160,7 @@ pub(super) async fn eviction(env: Env) -> Result<String> {
     let budgets: Api<PodDisruptionBudget> = env.api();
     until("the budget to be counted", LIMIT, async || {
         let status = budgets.get("budget").await?.status.unwrap_or_default();
-        Ok(if status.expected_pods == 1 {
-            Ok(())
-        } else {
-            Err(format!("{status:?}"))
-        })
+        Ok(met(status.expected_pods == 1, || format!("{status:?}")))
     })
     .await?;
     let pods: Api<Pod> = env.api();

@@ -19,7 +19,7 @@ use super::{
     point::Injection,
     proxy::{KillTarget, Part, Proxy, Traced},
 };
-use crate::operator::{Launch, Operator, Plan};
+use crate::operator::{Launch, Operator, Pages, Plan};
 
 /// How often it is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(10);
@@ -37,6 +37,11 @@ struct Instance {
 }
 
 impl Instance {
+    /// The pages of its process, if there is one.
+    fn pages(&self) -> Option<Pages> {
+        self.shared.state().operator.as_ref().map(Operator::pages)
+    }
+
     /// Kills it for good, and waits until it is dead.
     async fn kill_permanently(&self) -> Result<()> {
         self.shared.is_kept.store(false, Ordering::Relaxed);
@@ -214,13 +219,7 @@ impl OperatorSet {
     /// The place of the one that leads by its own metric, if any does.
     pub async fn leader(&self) -> Option<usize> {
         for (place, instance) in self.instances.iter().enumerate() {
-            let page = instance
-                .shared
-                .state()
-                .operator
-                .as_ref()
-                .map(Operator::pages);
-            if let Some(page) = page
+            if let Some(page) = instance.pages()
                 && let Ok(true) = page.is_leading().await
             {
                 return Some(place);
@@ -274,13 +273,7 @@ impl OperatorSet {
     pub async fn metrics(&self) -> String {
         let mut text = String::new();
         for instance in &self.instances {
-            let page = instance
-                .shared
-                .state()
-                .operator
-                .as_ref()
-                .map(Operator::pages);
-            if let Some(page) = page
+            if let Some(page) = instance.pages()
                 && let Ok(metrics) = page.metrics().await
             {
                 text.push_str(&metrics);

@@ -38,7 +38,7 @@ use crate::{audit::AuditLog, git::Network, operator, suite, wait::until};
 const ELECTION: &str = "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n";
 
 /// The longest way of a scenario to its end, with faults, unless it says otherwise.
-const SCENARIO_TIMEOUT: Duration = Duration::from_secs(120);
+pub const SCENARIO_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The longest time from a scenario's end to the state of the fault-free play.
 const CONVERGE: Duration = Duration::from_secs(45);

@@ -302,7 +302,7 @@ fn asked(head: &str) -> Option<Asked> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::until;
+    use crate::wait::{met, until};
 
     fn log() -> SideEffectLog {
         SideEffectLog::start(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
@@ -380,11 +380,7 @@ mod tests {
         let here = async |count: usize| {
             until("guests", Duration::from_secs(5), async || {
                 let waiting = log.waiting("n", "go");
-                Ok(if waiting == count {
-                    Ok(())
-                } else {
-                    Err(waiting.to_string())
-                })
+                Ok(met(waiting == count, || waiting.to_string()))
             })
             .await
             .unwrap();

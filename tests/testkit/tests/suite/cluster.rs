@@ -7,25 +7,17 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
     Api, Client,
-    api::{ListParams, ObjectMeta, PostParams},
+    api::{ListParams, PostParams},
 };
 use nix::sys::signal::Signal;
 use testkit::{
     cluster::{Cluster, Process, Tier},
     suite,
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::Duration;
 
-fn map(name: &str) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    }
-}
+use super::map;
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
@@ -122,11 +114,7 @@ async fn a_process_inside_is_stopped_frozen_and_started_again() -> Result<()> {
         until("the process to stop", Duration::from_secs(10), async || {
             let show = Process::new("stat", "/bin/cat", [format!("/proc/{pid}/stat")]);
             let stat = cluster.control.check(show, Duration::from_secs(5)).await?;
-            Ok(if stat.contains(") T ") {
-                Ok(())
-            } else {
-                Err(stat)
-            })
+            Ok(met(stat.contains(") T "), || stat))
         })
         .await?;
         cluster.control.stop(name).await?;

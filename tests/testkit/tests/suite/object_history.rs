@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     core::ApiResource,
 };
 use serde_json::json;
@@ -23,15 +23,7 @@ use testkit::{
     operator, suite,
 };
 
-fn map(name: &str) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    }
-}
+use super::map;
 
 fn maps() -> Vec<ApiResource> {
     vec![ApiResource::erase::<ConfigMap>(&())]

@@ -10,11 +10,11 @@ use kube::{Api, ResourceExt, api::DeleteParams};
 use serde_json::{Value, json};
 use testkit::{
     git::{Activity, Behaviour, Entry, Hook, Repository},
-    wait::until,
+    wait::{met, until},
 };
 
 use super::super::merge;
-use super::fixture::{Bench, LIMIT, WRITER, phase_of};
+use super::fixture::{Bench, LIMIT, WRITER};
 
 /// A clone of [`ballast`] at this speed takes minutes, and is not so slow that git gives up.
 const BYTES_A_SECOND: u32 = 4096;
@@ -41,6 +41,12 @@ pub(super) enum Step {
     /// The push was reported, and the operator cannot ask for it: its Secret is gone.
     Verifying,
 }
+
+/// The push, before and after the server accepted it, each with the name of its run.
+pub(super) const PUSH: [(&str, Step); 2] = [
+    ("pushed", Step::Pushing(HOOK)),
+    ("taken", Step::Pushed(HOOK)),
+];
 
 /// A run that is there.
 pub(super) struct BlockedRun {
@@ -106,7 +112,7 @@ async fn arrives(bench: &Bench, name: &str, step: Step, repository: &Repository)
             bench.says(name, "Cloning").await?;
             active(repository, "fetched from", |seen| seen.fetches > 0).await?;
         }
-        Step::Writing(_) => runs(bench, name).await?,
+        Step::Writing(_) => drop(bench.running(name).await?),
         Step::Pushing(_) => {
             bench.says(name, "Publishing").await?;
             active(repository, "pushed to", |seen| seen.pushes > 0).await?;
@@ -117,7 +123,7 @@ async fn arrives(bench: &Bench, name: &str, step: Step, repository: &Repository)
             active(repository, "changed", |seen| seen.accepted > 0).await?;
         }
         Step::Verifying => {
-            runs(bench, name).await?;
+            bench.running(name).await?;
             let secrets: Api<Secret> = bench.env.api();
             secrets.delete(name, &DeleteParams::default()).await?;
             bench
@@ -127,12 +133,6 @@ async fn arrives(bench: &Bench, name: &str, step: Step, repository: &Repository)
                 .await?;
         }
     }
-    Ok(())
-}
-
-async fn runs(bench: &Bench, name: &str) -> Result<()> {
-    let is_running = |status: &DocsRunStatus| phase_of(status) == "Running";
-    bench.until(name, LIMIT, "running", is_running).await?;
     Ok(())
 }
 
@@ -150,11 +150,7 @@ pub(super) async fn active(
     let what = format!("'{}' to be {what}", repository.name);
     until(&what, LIMIT, async || {
         let seen = repository.activity()?;
-        Ok(if wanted(&seen) {
-            Ok(())
-        } else {
-            Err(format!("{seen:?}"))
-        })
+        Ok(met(wanted(&seen), || format!("{seen:?}")))
     })
     .await
 }
@@ -165,11 +161,7 @@ pub(super) async fn idle(repository: &Repository) -> Result<()> {
     let what = format!("the server to finish with '{}'", repository.name);
     until(&what, LIMIT, async || {
         let working = processes_in(&repository.folder)?;
-        Ok(if working.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("processes {working:?}"))
-        })
+        Ok(met(working.is_empty(), || format!("processes {working:?}")))
     })
     .await
 }

@@ -3,39 +3,22 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::{names, status::condition, tasks::DocsRun};
+use api::{status::condition, tasks::DocsRun};
 use kube::ResourceExt;
 use serde_json::json;
 use testkit::suite::Env;
 
 use super::{
-    super::children::{keeps, until_left},
+    super::children::{keeps, preserve, until_left},
     blocked::{Step, blocked, blocked_with, writer},
     fixture::{Bench, Expect, LIMIT, one_commit, phase_of},
 };
 
-/// Nothing of what is known of a run went with its children.
-async fn same_status(bench: &Bench, before: &DocsRun) -> Result<()> {
-    let after = bench.runs().get(&before.name_any()).await?;
-    ensure!(
-        after.status == before.status,
-        "{:?} was {:?}",
-        after.status,
-        before.status
-    );
-    Ok(())
-}
-
 /// A run that succeeds under whatever is configured: its Job was made.
 async fn succeeds(bench: &Bench, name: &str) -> Result<DocsRun> {
     let repository = bench.repository(name).await?;
-    bench.agent(name, &writer(1), json!({})).await?;
-    bench.submit(name, json!({})).await?;
-    let run = bench
-        .until(name, LIMIT, "finished", |status| {
-            status.progress.is_true(condition::FINISHED)
-        })
-        .await?;
+    bench.start(name, &writer(1)).await?;
+    let run = bench.finished(name, LIMIT).await?;
     let status = run.status.clone().unwrap_or_default();
     ensure!(phase_of(&status) == "Succeeded", "{status:?}");
     one_commit(&run, &repository)?;
@@ -50,36 +33,31 @@ pub(super) async fn configured(env: Env) -> Result<String> {
         )
     };
     let bench = Bench::configured(env, &lines("enabled: true")).await?;
-    let with = bench.plan.config.clone();
-    let other = |to: &str| with.replace("enabled: true", to);
     let first = succeeds(&bench, "first").await?;
     until_left(&bench.env, &first, (0, 0, 0), LIMIT).await?;
-    same_status(&bench, &first).await?;
+    bench.same_status(&first).await?;
 
-    let mut down = bench.stopped().await?;
-    down.plan.config = other("enabled: false");
-    let bench = down.up().await?;
+    let down = bench.stopped().await?;
+    let bench = down.up_with(&lines("enabled: false")).await?;
     let second = succeeds(&bench, "second").await?;
     keeps(&bench.env, &second, (1, 1, 1)).await?;
 
-    let mut down = bench.stopped().await?;
-    down.plan.config = other("deleteConfigMap: false");
-    let bench = down.up().await?;
+    let down = bench.stopped().await?;
+    let bench = down.up_with(&lines("deleteConfigMap: false")).await?;
     let third = succeeds(&bench, "third").await?;
     for run in [&second, &third] {
         until_left(&bench.env, run, (0, 0, 1), LIMIT).await?;
     }
     keeps(&bench.env, &third, (0, 0, 1)).await?;
 
-    let mut down = bench.stopped().await?;
-    down.plan.config.clone_from(&with);
-    let bench = down.up().await?;
+    let down = bench.stopped().await?;
+    let bench = down.up_with(&lines("enabled: true")).await?;
     let fourth = succeeds(&bench, "fourth").await?;
     for run in [&second, &third, &fourth] {
         until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
     }
     for run in [&first, &second, &third, &fourth] {
-        same_status(&bench, run).await?;
+        bench.same_status(run).await?;
         bench.deletes(run).await?;
     }
     bench.done().await?;
@@ -87,15 +65,14 @@ pub(super) async fn configured(env: Env) -> Result<String> {
 }
 
 /// R03: nothing of another run goes with those of the first.
-pub(super) async fn others(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn others(bench: &Bench) -> Result<String> {
     // Longer than both of the others take, also on a busy machine.
-    let second = blocked(&bench, "second", Step::Writing(150)).await?;
-    let before = children_of(&bench, &second.run).await?;
+    let second = blocked(bench, "second", Step::Writing(150)).await?;
+    let before = children_of(bench, &second.run).await?;
     ensure!(before.len() == 3, "{before:?}");
     // Cleaned up, and deleted, while the other one is at work.
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
-    let cleaned = blocked_with(&bench, "cleaned", Step::Writing(1), keep).await?;
+    let cleaned = blocked_with(bench, "cleaned", Step::Writing(1), keep).await?;
     let done = bench
         .until("cleaned", LIMIT, "finished", |status| {
             status.progress.is_true(condition::SUCCEEDED)
@@ -104,25 +81,16 @@ pub(super) async fn others(env: Env) -> Result<String> {
     one_commit(&done, &cleaned.repository)?;
     until_left(&bench.env, &done, (0, 0, 0), LIMIT).await?;
     bench.deletes(&done).await?;
-    let deleted = blocked(&bench, "deleted", Step::Writing(600)).await?;
+    let deleted = blocked(bench, "deleted", Step::Writing(600)).await?;
     bench.deletes(&deleted.run).await?;
     let seen = bench.runs().get("second").await?.status;
     let seen = seen.unwrap_or_default();
     ensure!(phase_of(&seen) == "Running", "{seen:?}");
-    let after = children_of(&bench, &second.run).await?;
+    let after = children_of(bench, &second.run).await?;
     ensure!(after == before, "{after:?} was {before:?}");
-    let run = bench
-        .pushed(
-            "second",
-            &second.repository,
-            &Expect {
-                within: Duration::from_secs(180),
-                ..Expect::default()
-            },
-        )
-        .await?;
+    let expect = Expect::default().within(Duration::from_secs(180));
+    let run = bench.pushed("second", &second.repository, &expect).await?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok("one cleaned up, one deleted, the third untouched".to_owned())
 }
 
@@ -141,8 +109,7 @@ async fn children_of(bench: &Bench, run: &DocsRun) -> Result<Vec<(String, Option
     Ok(all)
 }
 
-pub(super) async fn kept(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn kept(bench: &Bench) -> Result<String> {
     let repository = bench.repository("good").await?;
     bench.agent("good", &writer(1), json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
@@ -158,7 +125,7 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     for run in [&good, &bad] {
         until_left(&bench.env, run, (0, 0, 0), LIMIT).await?;
         keeps(&bench.env, run, (0, 0, 0)).await?;
-        same_status(&bench, run).await?;
+        bench.same_status(run).await?;
     }
     let result = bad.status.clone().and_then(|status| status.attempt.result);
     let result = result.context("no result")?;
@@ -169,19 +136,16 @@ pub(super) async fn kept(env: Env) -> Result<String> {
     // One that is dear stays until it is not.
     let repository = bench.repository("dear").await?;
     bench.agent("dear", &writer(1), json!({})).await?;
-    let mark =
-        |value: Option<&str>| json!({ "metadata": { "annotations": { names::PRESERVE: value } } });
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
     bench.submit("dear", keep).await?;
-    bench.patch("dear", mark(Some("true"))).await?;
+    bench.patch("dear", preserve(Some("true"))).await?;
     let dear = bench
         .pushed("dear", &repository, &Expect::default())
         .await?;
     keeps(&bench.env, &dear, (1, 1, 1)).await?;
-    bench.patch("dear", mark(None)).await?;
+    bench.patch("dear", preserve(None)).await?;
     until_left(&bench.env, &dear, (0, 0, 0), LIMIT).await?;
-    same_status(&bench, &dear).await?;
+    bench.same_status(&dear).await?;
     bench.deletes(&dear).await?;
-    bench.done().await?;
     Ok("children gone, evidence kept; with 'preserve' they stay".to_owned())
 }

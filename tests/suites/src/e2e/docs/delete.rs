@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use api::names;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
-use testkit::{git::Hook, suite::Env, wait::until};
+use testkit::{git::Hook, suite::Env};
 
 use super::{
-    blocked::{BlockedRun, HOOK, Step, blocked, idle, nothing_or_one, says},
-    fixture::{Bench, Expect, LIMIT, reason_of, says_all},
+    super::{
+        children::{Doomed, until_gone},
+        fixture::RunKind,
+    },
+    blocked::{BlockedRun, HOOK, PUSH, Step, blocked, idle, nothing_or_one, says, writer},
+    fixture::{Bench, Docs, Expect, LIMIT, reason_of, says_all},
 };
 
 const FINALIZER: &str = "docsruns.orchestrator.io/finalizer";
@@ -31,10 +31,9 @@ async fn goes(bench: &Bench, held: &BlockedRun) -> Result<()> {
     bench.deletes(&held.run).await
 }
 
-pub(super) async fn before(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn before(bench: &Bench) -> Result<String> {
     for (name, step) in [("asked", Step::Asking), ("agentless", Step::Agentless)] {
-        let held = blocked(&bench, name, step).await?;
+        let held = blocked(bench, name, step).await?;
         // Nothing was made that it would have to wait for.
         ensure!(bench.jobs_of(&held.run).await?.is_empty(), "a Job");
         ensure!(held.run.finalizers().is_empty(), "{name} is held");
@@ -42,33 +41,26 @@ pub(super) async fn before(env: Env) -> Result<String> {
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
         ensure!(!has_pushed, "{name}: pushed");
     }
-    bench.done().await?;
     Ok("gone while it was asked for, and while there was no Agent".to_owned())
 }
 
-pub(super) async fn at_work(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn at_work(bench: &Bench) -> Result<String> {
     for (name, step) in [("cloned", Step::Cloning), ("written", Step::Writing(600))] {
-        let held = blocked(&bench, name, step).await?;
-        goes(&bench, &held).await?;
+        let held = blocked(bench, name, step).await?;
+        goes(bench, &held).await?;
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
         ensure!(!has_pushed, "{name}: pushed");
     }
-    bench.done().await?;
     Ok("gone with Job, Pod and ConfigMap".to_owned())
 }
 
 /// What the remote has then is nothing or one whole commit, and the next run of that name works on
 /// it.
-pub(super) async fn at_push(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn at_push(bench: &Bench) -> Result<String> {
     let mut said = Vec::new();
-    for (name, step) in [
-        ("pushed", Step::Pushing(HOOK)),
-        ("taken", Step::Pushed(HOOK)),
-    ] {
-        let held = blocked(&bench, name, step).await?;
-        goes(&bench, &held).await?;
+    for (name, step) in PUSH {
+        let held = blocked(bench, name, step).await?;
+        goes(bench, &held).await?;
         // The server may go on with what it received.
         idle(&held.repository).await?;
         let has_pushed = nothing_or_one(&held.run, &held.repository)?;
@@ -89,16 +81,13 @@ pub(super) async fn at_push(env: Env) -> Result<String> {
         said.last().is_some_and(|last| last == "taken: 1"),
         "{said:?}"
     );
-    bench.done().await?;
     Ok(format!("commits on the remote: {}", said.join(", ")))
 }
 
-pub(super) async fn verifying(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let held = blocked(&bench, "unread", Step::Verifying).await?;
-    goes(&bench, &held).await?;
+pub(super) async fn verifying(bench: &Bench) -> Result<String> {
+    let held = blocked(bench, "unread", Step::Verifying).await?;
+    goes(bench, &held).await?;
     ensure!(nothing_or_one(&held.run, &held.repository)?, "not pushed");
-    bench.done().await?;
     Ok("gone, and its commit stays".to_owned())
 }
 
@@ -106,9 +95,7 @@ pub(super) async fn verifying(env: Env) -> Result<String> {
 pub(super) async fn over(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let repository = bench.repository("good").await?;
-    bench
-        .agent("good", &super::blocked::writer(1), json!({}))
-        .await?;
+    bench.agent("good", &writer(1), json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
     bench.submit("good", json!({})).await?;
     let url = bench.git.https_url("good");
@@ -121,13 +108,7 @@ pub(super) async fn over(env: Env) -> Result<String> {
     let runs = down.runs();
     for name in ["good", "bad"] {
         runs.delete(name, &DeleteParams::default()).await?;
-        until(name, Duration::from_secs(5), async || {
-            Ok(match runs.get_opt(name).await? {
-                None => Ok(()),
-                Some(seen) => Err(format!("{:?}", seen.finalizers())),
-            })
-        })
-        .await?;
+        until_gone(&runs, name, Duration::from_secs(5)).await?;
     }
     let bench = down.up().await?;
     for run in [&good, &bad] {
@@ -164,66 +145,29 @@ pub(super) async fn operator_down(env: Env) -> Result<String> {
     Ok("held while it was down, gone when it was back".to_owned())
 }
 
-pub(super) async fn with_namespace(env: Env) -> Result<String> {
-    let namespaces: Api<Namespace> = Api::all(env.client.clone());
-    let doomed: Namespace =
-        serde_json::from_value(json!({ "metadata": { "generateName": "t-doomed-" } }))?;
-    let doomed = namespaces
-        .create(&PostParams::default(), &doomed)
-        .await?
-        .name_any();
-    let home = env.namespace.clone();
-    let mut env = env;
-    env.namespace.clone_from(&doomed);
-    let lines = "    allowedNetworks: [198.18.0.0/24]\n";
-    let bench = Bench::planned(env, home, lines).await?;
+pub(super) async fn with_namespace(mut env: Env) -> Result<String> {
+    let doomed = Doomed::new(&env).await?;
+    let home = std::mem::replace(&mut env.namespace, doomed.name.clone());
+    let watched = vec![doomed.name.clone()];
+    let bench = Bench::planned(env, home, watched, Docs::LINES).await?;
     blocked(&bench, "agentless", Step::Agentless).await?;
     blocked(&bench, "asked", Step::Asking).await?;
     blocked(&bench, "unread", Step::Verifying).await?;
     blocked(&bench, "written", Step::Writing(600)).await?;
     let last = blocked(&bench, "pushed", Step::Pushing(HOOK)).await?;
-    namespaces.delete(&doomed, &DeleteParams::default()).await?;
-    until(
-        "the namespace to be gone",
-        Duration::from_secs(90),
-        async || {
-            let seen = namespaces.get_opt(&doomed).await?;
-            Ok(match seen {
-                None => Ok(()),
-                Some(seen) => Err(format!(
-                    "{:?}",
-                    seen.status.and_then(|status| status.conditions)
-                )),
-            })
-        },
-    )
-    .await?;
+    doomed.delete().await?;
     nothing_or_one(&last.run, &last.repository)?;
     bench.done().await?;
     Ok("five runs and their namespace are gone".to_owned())
 }
 
 /// Its Pod does not stop for half a minute: who does not want to wait need not.
-pub(super) async fn forced(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn forced(bench: &Bench) -> Result<String> {
     bench.repository("forced").await?;
-    bench
-        .agent(
-            "forced",
-            "trap '' TERM; while true; do sleep 1; done",
-            json!({}),
-        )
-        .await?;
-    bench.submit("forced", json!({})).await?;
-    let run = bench
-        .until("forced", LIMIT, "running", |status| {
-            super::fixture::phase_of(status) == "Running"
-        })
-        .await?;
-    bench
-        .runs()
-        .delete("forced", &DeleteParams::default())
-        .await?;
+    let script = "trap '' TERM; while true; do sleep 1; done";
+    bench.start("forced", script).await?;
+    let run = bench.running("forced").await?;
+    bench.delete("forced").await?;
     let seen = bench
         .until("forced", Duration::from_secs(10), "deleting", |status| {
             reason_of(status) == "Deleting" && says(status).contains("Job 'forced-docs'")
@@ -233,14 +177,7 @@ pub(super) async fn forced(env: Env) -> Result<String> {
     says_all(&status, &["to stop"])?;
     let force = json!({ "metadata": { "annotations": { names::FORCE_DELETE: "true" } } });
     bench.patch("forced", force).await?;
-    until("the run to go", Duration::from_secs(5), async || {
-        Ok(match bench.runs().get_opt("forced").await? {
-            None => Ok(()),
-            Some(seen) => Err(format!("{:?}", seen.finalizers())),
-        })
-    })
-    .await?;
+    until_gone(&bench.runs(), "forced", Duration::from_secs(5)).await?;
     bench.is_gone(&run, LIMIT).await?;
-    bench.done().await?;
     Ok(format!("{}; then it was gone at once", says(&status)))
 }

@@ -8,40 +8,29 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, EvictParams},
 };
-use testkit::{git::Hook, suite::Env};
+use testkit::git::Hook;
 
 use super::{
-    blocked::{BlockedRun, HOOK, Step, blocked, nothing_or_one, says},
-    fixture::{Bench, Expect},
+    blocked::{BlockedRun, PUSH, Step, blocked, nothing_or_one},
+    fixture::{Bench, Expect, says_all},
 };
 
-/// A step, the name of its run, and whether the first Pod's push came through for sure.
-type Disrupted = (&'static str, Step, bool);
-
-/// The push, before and after the server accepted it.
-const PUSH: [Disrupted; 2] = [
-    ("pushed", Step::Pushing(HOOK), false),
-    ("taken", Step::Pushed(HOOK), true),
-];
-
 /// While the agent runs, a DocsRun is stopped and goes on as a TaskRun: once is enough.
-const WORK: Disrupted = ("written", Step::Writing(5), false);
+const WORK: (&str, Step) = ("written", Step::Writing(5));
 
-fn pod_name(run: &DocsRun) -> Result<String> {
-    let status = run.status.as_ref();
-    let pod = status.and_then(|status| status.pod.as_ref());
-    Ok(pod.context("no Pod in the status")?.name.clone())
-}
-
-/// The run succeeds, in this many Jobs; what was pushed by the first Pod is not pushed again.
+/// Releases the push. The run succeeds, in this many Jobs; what was pushed by the first Pod is not pushed
+/// again. How often it was pushed.
 async fn goes_on(
     bench: &Bench,
     held: &BlockedRun,
+    step: Step,
     (event, jobs): (&'static str, usize),
-    has_pushed: bool,
-) -> Result<DocsRun> {
+) -> Result<(DocsRun, String)> {
+    held.repository.set_hook(&Hook::Accept)?;
+    // The push of the first Pod came through for sure.
+    let has_pushed = matches!(step, Step::Pushed(_));
     let name = held.run.name_any();
-    let events = [event, "Succeeded"];
+    let events = [event];
     let expect = Expect {
         events: &events,
         disruptions: 1,
@@ -58,68 +47,57 @@ async fn goes_on(
         seen.accepted == 1 && (!has_pushed || seen.pushes == 1),
         "{name}: {seen:?}"
     );
-    let message = says(&run.status.clone().unwrap_or_default()).to_owned();
-    ensure!(message.contains("is on branch"), "{name}: {message}");
-    Ok(run)
+    says_all(&run.status.clone().unwrap_or_default(), &["is on branch"]).context(name.clone())?;
+    bench.deletes(&run).await?;
+    Ok((run, format!("{name}: {}", seen.pushes)))
 }
 
 /// The Job controller replaces what was evicted: the same Job.
-pub(super) async fn evicted(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn evicted(bench: &Bench) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
-    for (name, step, has_pushed) in [WORK].into_iter().chain(PUSH) {
-        let held = blocked(&bench, name, step).await?;
-        let pod = pod_name(&held.run)?;
+    for (name, step) in [WORK].into_iter().chain(PUSH) {
+        let held = blocked(bench, name, step).await?;
+        let pod = bench.pod_of(&held.run)?;
         pods.evict(&pod, &EvictParams::default()).await?;
-        held.repository.set_hook(&Hook::Accept)?;
-        let run = goes_on(&bench, &held, ("Disrupted", 1), has_pushed).await?;
-        let second = run.status.clone().and_then(|status| status.attempt.result);
+        let (run, pushes) = goes_on(bench, &held, step, ("Disrupted", 1)).await?;
+        let second = run.status.and_then(|status| status.attempt.result);
         let second = second.and_then(|result| result.pod_name);
         ensure!(second.is_some_and(|second| second != pod), "another Pod");
-        said.push(format!("{name}: {}", held.repository.activity()?.pushes));
-        bench.deletes(&run).await?;
+        said.push(pushes);
     }
-    bench.done().await?;
-    Ok(format!("one commit each; pushes: {}", said.join(", ")))
+    Ok(told(&said))
 }
 
 /// What a Pod returns after it was told to stop is no result: another Job follows.
-pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn pod_by_hand(bench: &Bench) -> Result<String> {
     let pods: Api<Pod> = bench.env.api();
     let mut said = Vec::new();
-    for (name, step, has_pushed) in PUSH {
-        let held = blocked(&bench, name, step).await?;
-        pods.delete(&pod_name(&held.run)?, &DeleteParams::default())
+    for (name, step) in PUSH {
+        let held = blocked(bench, name, step).await?;
+        pods.delete(&bench.pod_of(&held.run)?, &DeleteParams::default())
             .await?;
-        held.repository.set_hook(&Hook::Accept)?;
-        let run = goes_on(&bench, &held, ("Disrupted", 2), has_pushed).await?;
-        let job = run
-            .status
-            .clone()
-            .and_then(|status| status.attempt.job_name);
+        let (run, pushes) = goes_on(bench, &held, step, ("Disrupted", 2)).await?;
+        let job = run.status.and_then(|status| status.attempt.job_name);
         ensure!(job == Some(format!("{name}-docs-d1")), "{job:?}");
-        said.push(format!("{name}: {}", held.repository.activity()?.pushes));
-        bench.deletes(&run).await?;
+        said.push(pushes);
     }
-    bench.done().await?;
-    Ok(format!("one commit each; pushes: {}", said.join(", ")))
+    Ok(told(&said))
 }
 
-pub(super) async fn job_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_by_hand(bench: &Bench) -> Result<String> {
     let jobs: Api<Job> = bench.env.api();
     let mut said = Vec::new();
     let ways = [DeleteParams::foreground(), DeleteParams::background()];
-    for ((name, step, has_pushed), way) in PUSH.into_iter().zip(ways) {
-        let held = blocked(&bench, name, step).await?;
+    for ((name, step), way) in PUSH.into_iter().zip(ways) {
+        let held = blocked(bench, name, step).await?;
         jobs.delete(&format!("{name}-docs"), &way).await?;
-        held.repository.set_hook(&Hook::Accept)?;
-        let run = goes_on(&bench, &held, ("JobLost", 1), has_pushed).await?;
-        said.push(format!("{name}: {}", held.repository.activity()?.pushes));
-        bench.deletes(&run).await?;
+        let (_, pushes) = goes_on(bench, &held, step, ("JobLost", 1)).await?;
+        said.push(pushes);
     }
-    bench.done().await?;
-    Ok(format!("one commit each; pushes: {}", said.join(", ")))
+    Ok(told(&said))
+}
+
+fn told(said: &[String]) -> String {
+    format!("one commit each; pushes: {}", said.join(", "))
 }

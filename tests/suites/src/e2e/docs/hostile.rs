@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
-use testkit::suite::Env;
 
 use super::{
     TOOLBOX,
@@ -33,12 +32,11 @@ done"#;
 /// Looks everywhere and shows what it finds.
 const SEARCH: &str = include_str!("search.sh");
 
-pub(super) async fn planted(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted(bench: &Bench) -> Result<String> {
     let repository = bench.repository("planted").await?;
     bench.secret("keys", &bench.git.credentials_ssh()).await?;
     // Where the planted configuration leads.
-    let trap = Gate::new(&bench)?;
+    let trap = Gate::new(bench)?;
     bench
         .agent("planted", &PLANT.replace("PLACE", &trap.place), json!({}))
         .await?;
@@ -73,11 +71,11 @@ pub(super) async fn planted(env: Env) -> Result<String> {
     ensure!(trap.knocks().await? == 0, "the planted server was asked");
 
     // An agent that uses its own git is caught by what it planted: it is no dud.
-    let own = Gate::new(&bench)?;
+    let own = Gate::new(bench)?;
     let script = PLANT.replace("PLACE", &own.place) + OWN_GIT;
     let image = json!({ "image": TOOLBOX });
     bench.agent("own-git", &script, image).await?;
-    let more = on(&bench, "planted", json!({ "includeCodebase": true }));
+    let more = on(bench, "planted", json!({ "includeCodebase": true }));
     bench.submit("own-git", more).await?;
     let run = bench
         .pushed("own-git", &repository, &Expect::default())
@@ -86,12 +84,10 @@ pub(super) async fn planted(env: Env) -> Result<String> {
     ensure!(said.agent.contains(MARK), "a dud: {}", said.agent);
     ensure!(!said.publish.contains(MARK), "it ran: {}", said.publish);
     ensure!(own.knocks().await? > 0, "a dud: nobody knocked");
-    bench.done().await?;
     Ok("hooks, sshCommand, askPass, credential.helper, insteadOf, http.proxy, filters, textconv, fsmonitor, submodules, alternates, include, gpg, .netrc, ssh config, programs in the way: none had any effect, over https and ssh".to_owned())
 }
 
-pub(super) async fn links(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn links(bench: &Bench) -> Result<String> {
     let repository = bench.repository("links").await?;
     let base = repository.head("main")?;
     let files = r#"set -e; cd "${ORCHESTRATOR_OUTPUT_DIR:?}"
@@ -113,7 +109,7 @@ echo page > page.md"#;
     ] {
         bench.agent(name, script, json!({})).await?;
         let more = json!({ "output": { "path": path } });
-        bench.submit(name, on(&bench, "links", more)).await?;
+        bench.submit(name, on(bench, "links", more)).await?;
     }
     for (name, reason) in [
         ("folder", "NoChanges"),
@@ -133,7 +129,6 @@ echo page > page.md"#;
     bench.leaks_nothing(&run, &repository).await?;
     has_files(&repository, "docs/links", &with_base(&["docs/page.md"]))?;
     ensure!(repository.head("main")? == base, "main was touched");
-    bench.done().await?;
     Ok("links to /credentials, /proc, /var/run/secrets, /scratch: as files, as folders, as the output folder, above it, as the whole checkout: none was followed or pushed".to_owned())
 }
 
@@ -142,8 +137,7 @@ const FORGED: &str = r#"set -e
 printf '{"outcome":"Pushed","commit":"%s","changed":{"count":1,"first":["docs/forged.md"]},"skipped":{"count":0,"first":[]}}' "$ORCHESTRATOR_BASE_COMMIT" > "${ORCHESTRATOR_RESULT_FILE:?}"
 "#;
 
-pub(super) async fn forged(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn forged(bench: &Bench) -> Result<String> {
     let repository = bench.repository("forged").await?;
     let base = repository.head("main")?;
     let failed = format!("{FORGED}exit 1");
@@ -159,7 +153,7 @@ pub(super) async fn forged(env: Env) -> Result<String> {
     let more = json!({ "output": { "branch": "main" } });
     for (name, reason) in [("idle", "NoChanges"), ("failed", "NonZeroExit")] {
         bench
-            .submit(name, on(&bench, "forged", more.clone()))
+            .submit(name, on(bench, "forged", more.clone()))
             .await?;
         let run = bench.ended(name, &Expect::failure(reason)).await?;
         let status = run.status.unwrap_or_default();
@@ -171,7 +165,7 @@ pub(super) async fn forged(env: Env) -> Result<String> {
     untouched(&repository, base.as_ref())?;
     // What it returns beside a real push changes nothing of what is said about the push.
     bench
-        .submit("written", on(&bench, "forged", json!({})))
+        .submit("written", on(bench, "forged", json!({})))
         .await?;
     let run = bench
         .pushed("written", &repository, &Expect::default())
@@ -180,15 +174,13 @@ pub(super) async fn forged(env: Env) -> Result<String> {
     ensure!(status.commit != base, "the forged commit was believed");
     let changed = status.changed_files.unwrap_or_default();
     ensure!(changed.first == ["docs/page.md"], "{changed:?}");
-    bench.done().await?;
     Ok(
         "a report of a push in the agent's own result is never believed: idle, failed, written"
             .to_owned(),
     )
 }
 
-pub(super) async fn flood(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn flood(bench: &Bench) -> Result<String> {
     let repository = bench.repository("flood").await?;
     let base = repository.head("main")?;
     let attacks = [
@@ -209,7 +201,7 @@ pub(super) async fn flood(env: Env) -> Result<String> {
     for (name, attack, _) in attacks {
         let script = format!("set -e; cd \"${{ORCHESTRATOR_OUTPUT_DIR:?}}\"; {attack}");
         bench.agent(name, &script, json!({})).await?;
-        bench.submit(name, on(&bench, "flood", json!({}))).await?;
+        bench.submit(name, on(bench, "flood", json!({}))).await?;
     }
     for (name, _, words) in attacks {
         let expect = Expect {
@@ -221,7 +213,6 @@ pub(super) async fn flood(env: Env) -> Result<String> {
     untouched(&repository, base.as_ref())?;
     let activity = repository.activity()?;
     ensure!(activity.write_visits == 0, "{activity:?}");
-    bench.done().await?;
     let names: Vec<&str> = attacks.iter().map(|(name, ..)| *name).collect();
     Ok(format!(
         "OutputTooLarge, nothing pushed: {}",
@@ -229,8 +220,7 @@ pub(super) async fn flood(env: Env) -> Result<String> {
     ))
 }
 
-pub(super) async fn odd_files(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn odd_files(bench: &Bench) -> Result<String> {
     let repository = bench.repository("odd").await?;
     let script = r#"cd "${ORCHESTRATOR_SOURCE_DIR:?}" || exit 9
 echo changed > README.md; mv src aside; echo new > new.md; mkdir other; echo x > other/x
@@ -242,12 +232,11 @@ done
 mkfifo pipe; mknod null c 1 3 2>/dev/null
 unlink old.md; mkfifo old.md
 echo page > page.md; echo spaces > 'a b.md'; echo dash > ./-rf; echo é > é.md"#;
-    bench.agent("odd", script, json!({})).await?;
-    bench.submit("odd", json!({})).await?;
+    bench.start("odd", script).await?;
     let script =
         r#"set -e; cd "${ORCHESTRATOR_OUTPUT_DIR:?}"; echo x > locked.md; chmod 000 locked.md"#;
     bench.agent("locked", script, json!({})).await?;
-    bench.submit("locked", on(&bench, "odd", json!({}))).await?;
+    bench.submit("locked", on(bench, "odd", json!({}))).await?;
     let run = bench.pushed("odd", &repository, &Expect::default()).await?;
     bench.leaks_nothing(&run, &repository).await?;
     let plain = ["docs/page.md", "docs/a b.md", "docs/-rf", "docs/é.md"];
@@ -259,20 +248,15 @@ echo page > page.md; echo spaces > 'a b.md'; echo dash > ./-rf; echo é > é.md"
             "{path} was changed"
         );
     }
-    let expect = Expect {
-        says: &["docs/locked.md", "readable"],
-        ..Expect::failure("PublishFailed")
-    };
+    let expect = Expect::failure("PublishFailed").saying(&["docs/locked.md", "readable"]);
     bench.ended("locked", &expect).await?;
     ensure!(repository.head("docs/locked")?.is_none(), "pushed");
-    bench.done().await?;
     Ok(".git and its other spellings, FIFO, device, names that cannot be shown, files outside output.path: left out; an unreadable file is named".to_owned())
 }
 
-pub(super) async fn left_process(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn left_process(bench: &Bench) -> Result<String> {
     let repository = bench.repository("process").await?;
-    let mut gate = Gate::new(&bench)?;
+    let mut gate = Gate::new(bench)?;
     let before = r#"set -e; cd "${ORCHESTRATOR_OUTPUT_DIR:?}"; echo page > page.md
 "#;
     // They write only after the container's program has ended, if they live on.
@@ -280,8 +264,7 @@ pub(super) async fn left_process(env: Env) -> Result<String> {
 (trap '' TERM HUP; sleep 1; while sleep 0.1; do date > late-too.md; done) &
 exit 0"#;
     let script = [before, &gate.line(), after].concat();
-    bench.agent("process", &script, json!({})).await?;
-    bench.submit("process", json!({})).await?;
+    bench.start("process", &script).await?;
     gate.arrived(1).await?;
     // Publish looks at the server before it looks at the files.
     bench.git.freeze()?;
@@ -295,12 +278,10 @@ exit 0"#;
     has_files(&repository, "docs/process", &with_base(&["docs/page.md"]))?;
     let page = repository.read("docs/process", "docs/page.md")?;
     ensure!(page.as_deref() == Some(b"page\n"), "{page:?}");
-    bench.done().await?;
     Ok("what the agent left running wrote nothing more: it ended with its container".to_owned())
 }
 
-pub(super) async fn credentials_absent(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn credentials_absent(bench: &Bench) -> Result<String> {
     let repository = bench.repository("search").await?;
     // Both kinds of secrets in one: whichever it finds counts.
     let mut all = bench.git.credentials_https();
@@ -352,7 +333,6 @@ pub(super) async fn credentials_absent(env: Env) -> Result<String> {
         let pods = bench.pods_of(&run).await?;
         one_after_the_other(pods.first().context("no Pod")?)?;
     }
-    bench.done().await?;
     Ok("neither key, password nor their folders in files, environment, mounts or processes, with a token neither; clone had ended and publish had not begun".to_owned())
 }
 

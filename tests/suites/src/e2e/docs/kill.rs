@@ -4,32 +4,31 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, api::DeleteParams};
 use nix::sys::signal::Signal;
-use serde_json::json;
 use testkit::{
     git::{Behaviour, Entry},
     suite::Env,
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::Instant;
 
 use super::{
-    super::children::rejects_jobs,
+    super::{children::forbid_jobs, fixture::WithoutOperator},
     blocked::{BlockedRun, HOOK, Step, active, blocked, nothing_or_one, writer},
-    fixture::{Bench, Down, Expect, LIMIT, brief, children, phase_of, reason_of},
+    fixture::{Bench, Docs, Expect, LIMIT, brief, children, phase_of, reason_of},
 };
 
 /// A Lease that is over soon after its holder was killed.
 const SHORT_LEASE: &str = "    allowedNetworks: [198.18.0.0/24]\n\
      leaderElection: { leaseDurationSeconds: 6, renewSeconds: 2 }\n";
 
-async fn place(env: Env) -> Result<Bench> {
-    Bench::configured(env, SHORT_LEASE).await
+/// Kills the operator while a run is at this step.
+async fn killed(env: Env, name: &str, step: Step) -> Result<(WithoutOperator<Docs>, BlockedRun)> {
+    let bench = Bench::configured(env, SHORT_LEASE).await?;
+    let held = blocked(&bench, name, step).await?;
+    Ok((bench.killed().await?, held))
 }
 
 /// The run of this name succeeds under the operator that took over.
@@ -55,32 +54,27 @@ async fn succeeds(bench: Bench, held: &BlockedRun) -> Result<String> {
 }
 
 pub(super) async fn asking(env: Env) -> Result<String> {
-    let bench = place(env).await?;
-    let held = blocked(&bench, "asked", Step::Asking).await?;
-    let down = bench.killed().await?;
+    let (down, held) = killed(env, "asked", Step::Asking).await?;
     held.repository.set_behaviour(&Behaviour::Normal)?;
     succeeds(down.up().await?, &held).await
 }
 
 pub(super) async fn writing(env: Env) -> Result<String> {
-    let bench = place(env).await?;
-    let held = blocked(&bench, "written", Step::Writing(8)).await?;
-    succeeds(bench.killed().await?.up().await?, &held).await
+    let (down, held) = killed(env, "written", Step::Writing(8)).await?;
+    succeeds(down.up().await?, &held).await
 }
 
 pub(super) async fn pushing(env: Env) -> Result<String> {
-    let bench = place(env).await?;
-    let held = blocked(&bench, "pushed", Step::Pushing(HOOK)).await?;
-    succeeds(bench.killed().await?.up().await?, &held).await
+    let (down, held) = killed(env, "pushed", Step::Pushing(HOOK)).await?;
+    succeeds(down.up().await?, &held).await
 }
 
 pub(super) async fn unanswered(env: Env) -> Result<String> {
-    let bench = place(env).await?;
-    let held = blocked(&bench, "unanswered", Step::Pushed(HOOK)).await?;
-    succeeds(bench.killed().await?.up().await?, &held).await
+    let (down, held) = killed(env, "unanswered", Step::Pushed(HOOK)).await?;
+    succeeds(down.up().await?, &held).await
 }
 
-async fn until_over(down: &Down, uid: &str) -> Result<()> {
+async fn until_over(down: &WithoutOperator<Docs>, uid: &str) -> Result<()> {
     let pods: Api<Pod> = down.env.api();
     until("the Pod to end", LIMIT, async || {
         let pods = pods.list(&children(uid)).await?.items;
@@ -88,20 +82,15 @@ async fn until_over(down: &Down, uid: &str) -> Result<()> {
             .into_iter()
             .map(|pod| pod.status.and_then(|status| status.phase))
             .collect();
-        Ok(if phases == [Some("Succeeded".to_owned())] {
-            Ok(())
-        } else {
-            Err(format!("{phases:?}"))
-        })
+        let is_over = phases == [Some("Succeeded".to_owned())];
+        Ok(met(is_over, || format!("{phases:?}")))
     })
     .await
 }
 
 /// Twice: before the end of the push was recorded, and before the server confirmed it.
 pub(super) async fn recording(env: Env) -> Result<String> {
-    let bench = place(env).await?;
-    let held = blocked(&bench, "recorded", Step::Pushed(HOOK)).await?;
-    let down = bench.killed().await?;
+    let (down, held) = killed(env, "recorded", Step::Pushed(HOOK)).await?;
     until_over(&down, &held.run.uid().unwrap_or_default()).await?;
     let seen = down.runs().get("recorded").await?;
     let status = seen.status.unwrap_or_default();
@@ -131,17 +120,11 @@ pub(super) async fn recording(env: Env) -> Result<String> {
 
 /// Between the record of what is worked on and the Job. The branch moves meanwhile.
 pub(super) async fn recorded_base(env: Env) -> Result<String> {
-    let bench = place(env).await?;
+    let bench = Bench::configured(env, SHORT_LEASE).await?;
     let repository = bench.repository("based").await?;
     let base = repository.head("main")?;
-    let quotas: Api<ResourceQuota> = bench.env.api();
-    let quota: ResourceQuota = serde_json::from_value(json!({
-        "metadata": { "name": "no-jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } },
-    }))?;
-    quotas.create(&PostParams::default(), &quota).await?;
-    rejects_jobs(&bench.env, "exceeded quota: no-jobs").await?;
-    bench.agent("based", &writer(1), json!({})).await?;
-    bench.submit("based", json!({})).await?;
+    let quotas = forbid_jobs(&bench.env).await?;
+    bench.start("based", &writer(1)).await?;
     let run = bench.says("based", "QuotaExceeded").await?;
     let status = run.status.clone().unwrap_or_default();
     ensure!(status.base_commit == base, "{status:?}");

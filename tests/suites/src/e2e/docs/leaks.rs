@@ -5,7 +5,10 @@ use api::tasks::DocsRun;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use testkit::git::Repository;
 
-use super::fixture::{Bench, secrets};
+use super::{
+    super::fixture::RunKind,
+    fixture::{Bench, Docs},
+};
 
 /// What the containers of a run's Pod wrote; nothing if one was not started.
 pub(super) struct Said {
@@ -52,7 +55,7 @@ impl Bench {
             let log = format!("{:?}", repository.log(&branch)?);
             places.push((format!("messages of branch '{branch}'"), log.into()));
         }
-        for secret in secrets(&self.git) {
+        for secret in Docs::secrets(&self.git) {
             ensure!(!secret.is_empty(), "no secret to look for");
             for (place, text) in &places {
                 let text = String::from_utf8_lossy(text);

@@ -19,7 +19,7 @@ mod tutorial;
 
 use testkit::suite::Case;
 
-use crate::cases::case;
+use crate::cases::{case, on_bench};
 
 /// The image of the steps, as it is loaded on the node.
 pub(super) const TOOLBOX: &str =
@@ -28,7 +28,7 @@ pub(super) const TOOLBOX: &str =
 /// The slow ones first: the others fill the gaps.
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(
+        on_bench!(
             "slow-clone",
             "a clone that gets its bytes too slowly is named and bounded",
             remote::slow_clone
@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
             "HostKeyUnknown: unknown, changed, at the clone only, at the push only",
             remote::unknown_host_key
         ),
-        case!(
+        on_bench!(
             "slow",
             "T11: a silent server is named, and holds up nobody else",
             remote::slow
@@ -48,22 +48,22 @@ pub(super) fn cases() -> Vec<Case> {
             "named within 10 s, goes on when it is back, fails after startTimeout",
             remote::unreachable
         ),
-        case!(
+        on_bench!(
             "job-quota",
             "S0.2, S0.3: a Job refused by a quota is told everywhere",
             refused::job_quota
         ),
-        case!(
+        on_bench!(
             "job-admission",
             "S0.2, S0.3: a Job refused by a policy is told everywhere",
             refused::job_admission
         ),
-        case!(
+        on_bench!(
             "job-invalid",
             "S0.2, S0.3: a Job refused as invalid is told everywhere",
             refused::job_invalid
         ),
-        case!(
+        on_bench!(
             "quiet",
             "R07: what a run writes; 60 s after the last change of both kinds nothing is written",
             quiet::quiet
@@ -78,17 +78,17 @@ pub(super) fn cases() -> Vec<Case> {
             "S0.5, S0.9: cleanup on, off and changed in between: each run has its Job",
             cleanup::configured
         ),
-        case!(
+        on_bench!(
             "evicted",
             "S0.1: the Pod evicted at each step: no attempt used, one commit",
             disrupt::evicted
         ),
-        case!(
+        on_bench!(
             "pod-deleted",
             "the Pod deleted by hand during and after the push",
             disrupt::pod_by_hand
         ),
-        case!(
+        on_bench!(
             "job-deleted",
             "the Job deleted by hand during and after the push",
             disrupt::job_by_hand
@@ -128,47 +128,47 @@ pub(super) fn cases() -> Vec<Case> {
             "the operator handed over during the push",
             kill::hand_over
         ),
-        case!(
+        on_bench!(
             "suspend-push",
             "suspended during the clone and the push, and after it, then resumed: one commit",
             suspend::suspended_at_push
         ),
-        case!(
+        on_bench!(
             "suspend-early",
             "suspended before the start and while the repository is asked",
             suspend::suspended_before
         ),
-        case!(
+        on_bench!(
             "cancel-push",
             "cancelled during the clone, the agent and the push, and after it: the doubt is said",
             suspend::cancelled_at_push
         ),
-        case!(
+        on_bench!(
             "cancel-early",
             "cancelled while asking, without an Agent, and suspended",
             suspend::cancelled_before
         ),
-        case!(
+        on_bench!(
             "cancel-verify",
             "cancelled before the server confirmed; childTTL",
             suspend::cancelled_at_verification
         ),
-        case!(
+        on_bench!(
             "delete-push",
             "S0.4: deleted during and after the push: whole commits only, the next run works",
             delete::at_push
         ),
-        case!(
+        on_bench!(
             "delete-work",
             "S0.4: deleted during the clone and the agent",
             delete::at_work
         ),
-        case!(
+        on_bench!(
             "delete-early",
             "S0.4: deleted while asking and without an Agent",
             delete::before
         ),
-        case!(
+        on_bench!(
             "delete-verify",
             "S0.4: deleted before the server confirmed",
             delete::verifying
@@ -183,44 +183,44 @@ pub(super) fn cases() -> Vec<Case> {
             "S0.4: deleted while the operator is down",
             delete::operator_down
         ),
-        case!(
+        on_bench!(
             "delete-force",
             "S0.4: let go before its Pod has stopped",
             delete::forced
         ),
-        case!(
+        on_bench!(
             "others",
             "R03: one run cleaned up, one deleted, the third untouched",
             cleanup::others
         ),
-        case!(
+        on_bench!(
             "kept",
             "childTTL and preserve: children go, evidence stays",
             cleanup::kept
         ),
-        case!(
+        on_bench!(
             "https",
             "S0.1: pushed over https, and verified on the remote",
             push::https
         ),
-        case!("ssh", "the same over ssh with host keys", push::ssh),
-        case!(
+        on_bench!("ssh", "the same over ssh with host keys", push::ssh),
+        on_bench!(
             "tutorial",
             "the commands of the tutorial do what it shows",
             tutorial::tutorial
         ),
-        case!(
+        on_bench!(
             "wrong-login",
             "AuthenticationFailed, password and key, then corrected",
             remote::wrong_credentials
         ),
-        case!("no-secret", "SecretNotFound, then made", remote::no_secret),
-        case!(
+        on_bench!("no-secret", "SecretNotFound, then made", remote::no_secret),
+        on_bench!(
             "bad-secret",
             "CredentialsInvalid names the key",
             remote::bad_secret
         ),
-        case!(
+        on_bench!(
             "wrong-ca",
             "CertificateNotTrusted, and no password was sent",
             remote::wrong_ca
@@ -230,17 +230,17 @@ pub(super) fn cases() -> Vec<Case> {
             "RepositoryTooLarge, on the way and on the disk",
             remote::huge
         ),
-        case!(
+        on_bench!(
             "redirect",
             "redirects are followed by nobody",
             remote::redirect
         ),
-        case!(
+        on_bench!(
             "not-there",
             "BranchNotFound and RepositoryNotFound at once",
             remote::branch_missing
         ),
-        case!("path-missing", "PathNotFound", remote::path_missing),
+        on_bench!("path-missing", "PathNotFound", remote::path_missing),
         case!(
             "addresses",
             "AddressNotAllowed: no connection to anything inside",
@@ -251,74 +251,74 @@ pub(super) fn cases() -> Vec<Case> {
             "plain http by configuration",
             refused::http_allowed
         ),
-        case!(
+        on_bench!(
             "no-changes",
             "NoChanges, as a failure and as a success",
             push::no_changes
         ),
-        case!(
+        on_bench!(
             "agent-failed",
             "the agent's exit: retried, nothing pushed",
             push::agent_failed
         ),
-        case!(
+        on_bench!(
             "push-refused",
             "PushRejected with the server's words",
             push::push_refused
         ),
-        case!(
+        on_bench!(
             "branch-moved",
             "BranchMoved: others' commits are never lost",
             push::branch_moved
         ),
-        case!(
+        on_bench!(
             "existing-branch",
             "one commit more on a branch that is there",
             push::existing_branch
         ),
-        case!(
+        on_bench!(
             "same-branch",
             "the source branch itself is pushed",
             push::same_branch
         ),
-        case!(
+        on_bench!(
             "codebase",
             "what the agent sees with and without includeCodebase",
             push::codebase_both
         ),
-        case!(
+        on_bench!(
             "two-at-once",
             "R03: two runs on one repository at once",
             push::two_at_once
         ),
-        case!(
+        on_bench!(
             "required-result",
             "ResultMissing says what was pushed",
             push::required_result
         ),
-        case!(
+        on_bench!(
             "planted",
             "an agent plants what git could run or read",
             hostile::planted
         ),
-        case!("links", "an agent links to the credentials", hostile::links),
-        case!(
+        on_bench!("links", "an agent links to the credentials", hostile::links),
+        on_bench!(
             "forged",
             "an agent reports a push of its own",
             hostile::forged
         ),
-        case!("flood", "an agent writes too much", hostile::flood),
-        case!(
+        on_bench!("flood", "an agent writes too much", hostile::flood),
+        on_bench!(
             "odd-files",
             "an agent leaves what is no ordinary file",
             hostile::odd_files
         ),
-        case!(
+        on_bench!(
             "left-process",
             "an agent leaves something running",
             hostile::left_process
         ),
-        case!(
+        on_bench!(
             "no-credentials",
             "an agent searches everything for the credentials",
             hostile::credentials_absent

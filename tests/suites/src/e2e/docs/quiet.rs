@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use api::tasks::{TaskRun, TaskRunStatus};
-use kube::{Api, ResourceExt, api::PostParams};
-use serde_json::{Value, json};
-use testkit::{
-    audit::{Entry, Request},
-    suite::Env,
-    wait::until,
-};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use testkit::audit::{Entry, Request};
 
 use super::{
-    super::{children::until_left, events, merge, reading::sane},
-    blocked::{Step, blocked, blocked_with, says, writer},
-    fixture::{Bench, Expect, LIMIT, brief, phase_of, reason_of},
+    super::{
+        children::until_left,
+        events,
+        fixture::{run_until, submit},
+        tasks::Tasks,
+        writes,
+    },
+    blocked::{Step, blocked, writer},
+    fixture::{Bench, Expect, LIMIT, phase_of, reason_of},
 };
 
 /// Without a change for this long, nothing may be written.
@@ -62,34 +64,15 @@ fn is_ordinary(writes: &[String]) -> bool {
 
 /// The writes of one ordinary DocsRun; then TaskRuns and DocsRuns in every state that lasts, and no
 /// write about any of them for a minute.
-pub(super) async fn quiet(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let ordinary = ordinary(&bench).await?;
-    let docs = docs_runs(&bench).await?;
-    let tasks = task_runs(&bench).await?;
-    let audit = bench.env.testbed("the audit log")?.audit();
+pub(super) async fn quiet(bench: &Bench) -> Result<String> {
+    let ordinary = ordinary(bench).await?;
+    let docs = docs_runs(bench).await?;
+    let tasks = task_runs(bench).await?;
     // Messages are written a few seconds later.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let mark = audit.mark(&bench.env.client).await?;
-    tokio::time::sleep(QUIET).await;
-    let counts = audit.counts(&bench.env.client, mark).await?;
-    let user = bench.operator.user.clone();
-    let of_ours = |request: &Request| request.user == user && request.is_write();
-    let is_lease = |request: &Request| request.resource.starts_with("leases");
-    let count = counts.of(|request| of_ours(request) && !is_lease(request));
-    let renewals = counts.of(|request| of_ours(request) && is_lease(request));
-    ensure!(
-        count == 0,
-        "{count} writes in {} s:\n{counts}",
-        QUIET.as_secs()
-    );
-    ensure!(
-        renewals >= 5,
-        "the operator was not there: {renewals} renewals"
-    );
+    let renewals = writes::quiet(&bench.env, &bench.operator, QUIET, 5).await?;
     let bugs = r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Bug"}"#;
     ensure!(bench.operator.metric(bugs).await? < 0.5, "{bugs}");
-    bench.done().await?;
     Ok(format!(
         "{ordinary}; then {docs} DocsRuns and {tasks} TaskRuns, 0 writes in {} s beside {renewals} renewals of the Lease",
         QUIET.as_secs()
@@ -144,10 +127,8 @@ async fn docs_runs(bench: &Bench) -> Result<usize> {
     blocked(bench, "unanswered", Step::Asking).await?;
     blocked(bench, "unread", Step::Verifying).await?;
     blocked(bench, "written", Step::Writing(600)).await?;
-    blocked_with(bench, "paused", Step::Writing(600), json!({})).await?;
-    bench
-        .patch("paused", json!({ "spec": { "suspend": true } }))
-        .await?;
+    blocked(bench, "paused", Step::Writing(600)).await?;
+    bench.suspend("paused").await?;
     bench.agent("unreachable", "true", json!({})).await?;
     bench.agent("bad", "exit 3", json!({})).await?;
     bench.submit("unreachable", never).await?;
@@ -157,11 +138,7 @@ async fn docs_runs(bench: &Bench) -> Result<usize> {
     for name in ["unanswered", "unreachable"] {
         bench.says(name, "RepositoryUnreachable").await?;
     }
-    bench
-        .until("paused", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended" && says(status).contains("runs nothing")
-        })
-        .await?;
+    bench.rests("paused", "runs nothing").await?;
     Ok(bench.runs().list(&Default::default()).await?.items.len())
 }
 
@@ -174,9 +151,9 @@ async fn task_runs(bench: &Bench) -> Result<usize> {
     let nowhere = json!({ "nodeSelector": { "disk": "golden" } });
     bench.agent("task-waits", "true", nowhere).await?;
     let keep = json!({ "childTTL": { "succeeded": "1s" } });
-    submit_task(bench, "task-done", keep).await?;
+    submit::<Tasks>(&bench.env, &(), "task-done", keep).await?;
     for name in ["task-runs", "task-waits", "task-agentless"] {
-        submit_task(bench, name, json!({})).await?;
+        submit::<Tasks>(&bench.env, &(), name, json!({})).await?;
     }
     let done = task_until(bench, "task-done", |status| phase_of(status) == "Succeeded").await?;
     until_left(&bench.env, &done, (0, 0, 0), LIMIT).await?;
@@ -196,36 +173,18 @@ async fn task_runs(bench: &Bench) -> Result<usize> {
     Ok(runs.list(&Default::default()).await?.items.len())
 }
 
-async fn submit_task(bench: &Bench, name: &str, more: Value) -> Result<()> {
-    let mut spec = json!({
-        "taskId": 7, "serviceName": name, "agentName": name,
-        "markdownFiles": [{ "filename": "task.md", "content": "the task\n" }],
-    });
-    merge(&mut spec, more);
-    let run: TaskRun = serde_json::from_value(json!({
-        "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
-        "metadata": { "name": name }, "spec": spec,
-    }))?;
-    let runs: Api<TaskRun> = bench.env.api();
-    runs.create(&PostParams::default(), &run).await?;
-    Ok(())
-}
-
 async fn task_until(
     bench: &Bench,
     name: &str,
     is_wanted: impl Fn(&TaskRunStatus) -> bool,
 ) -> Result<TaskRun> {
-    let runs: Api<TaskRun> = bench.env.api();
-    until(name, LIMIT, async || {
-        let run = runs.get(name).await?;
-        sane(run.status.as_ref(), run.metadata.generation)?;
-        let status = run.status.as_ref().context("no status")?;
-        Ok(if is_wanted(status) {
-            Ok(run)
-        } else {
-            Err(brief(status))
-        })
-    })
+    let (env, home) = (&bench.env, &bench.plan.home);
+    Box::pin(run_until::<Tasks>(
+        env,
+        home,
+        name,
+        ("a TaskRun", LIMIT),
+        is_wanted,
+    ))
     .await
 }

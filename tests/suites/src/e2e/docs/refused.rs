@@ -11,20 +11,21 @@ use api::{
     names,
     tasks::{Agent, docs_names},
 };
-use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    core::v1::{ConfigMap, Pod, ResourceQuota, Service},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::{cluster::apply, suite::Env, wait::until};
+use testkit::{git::Repository, suite::Env, wait::until};
 
 use super::{
-    super::{children::rejects_jobs, events},
-    fixture::{Bench, Expect, SECRET, WRITER, brief, phase_of, reason_of, says_all},
+    super::{
+        children::{forbid_jobs, rejects_jobs},
+        merge,
+        policies::Bound,
+    },
+    fixture::{Bench, Expect, SECRET, WRITER, brief, phase_of, says_all},
     gate::Gate,
     push::{not_started, untouched},
 };
@@ -100,10 +101,7 @@ pub(super) async fn addresses(env: Env) -> Result<String> {
     let mut longest = Duration::ZERO;
     for (name, url) in &urls {
         let start = Instant::now();
-        let expect = Expect {
-            within: ONE_LOOK,
-            ..not_started("AddressNotAllowed")
-        };
+        let expect = not_started("AddressNotAllowed").within(ONE_LOOK);
         bench
             .ended(name, &expect)
             .await
@@ -159,11 +157,7 @@ async fn is_told(bench: &Bench, name: &str, refusal: &Refusal) -> Result<Duratio
     let start = Instant::now();
     let run = bench.submit(name, json!({})).await?;
     let uid = run.uid().unwrap_or_default();
-    let seen = bench
-        .until(name, ONE_LOOK, reason, |status| {
-            reason_of(status) == *reason
-        })
-        .await?;
+    let seen = bench.says_within(name, reason, ONE_LOOK).await?;
     let took = start.elapsed();
     let status = seen.status.clone().unwrap_or_default();
     ensure!(
@@ -176,39 +170,20 @@ async fn is_told(bench: &Bench, name: &str, refusal: &Refusal) -> Result<Duratio
     words.extend(*says);
     says_all(&status, &words)?;
     let left = ONE_LOOK.saturating_sub(start.elapsed());
-    until("S0.2: the Event", left, async || {
-        let told = events::ours(&bench.env, &uid).await?;
-        let event = told
-            .into_iter()
-            .find(|event| event.reason.as_deref() == Some(*reason));
-        Ok(event.ok_or_else(|| "none".to_owned()))
+    let note = until("S0.2: the Event", left, async || {
+        let note = bench.notes(&run, reason).await?;
+        Ok(if note.is_empty() {
+            Err("none".to_owned())
+        } else {
+            Ok(note)
+        })
     })
-    .await
-    .and_then(|event| {
-        let note = event.note.unwrap_or_default();
-        ensure!(
-            words.iter().all(|word| note.contains(word)),
-            "S0.2: the Event says {note}"
-        );
-        Ok(())
-    })?;
-    let series =
-        format!(r#"orchestrator_reconcile_errors_total{{kind="DocsRun",class="{class}"}}"#);
+    .await?;
     ensure!(
-        bench.operator.metric(&series).await? >= 1.0,
-        "S0.2: {series}"
+        words.iter().all(|word| note.contains(word)),
+        "S0.2: the Event says {note}"
     );
-    let log = bench.operator.log_text()?;
-    let (class, reason) = (
-        format!(r#""class":"{class}""#),
-        format!(r#""reason":"{reason}""#),
-    );
-    words.extend([class.as_str(), &reason]);
-    let is_told = |line: &str| words.iter().all(|word| line.contains(word));
-    ensure!(
-        log.lines().any(is_told),
-        "S0.2: no line of the log has {words:?}: {log}"
-    );
+    bench.logs_error(class, reason, &words).await?;
     let maps: Api<ConfigMap> = bench.env.api();
     let map = maps.get(&docs_names::config_map(name)).await?;
     ensure!(
@@ -218,105 +193,70 @@ async fn is_told(bench: &Bench, name: &str, refusal: &Refusal) -> Result<Duratio
     Ok(took)
 }
 
-fn goes_on(events: &'static [&'static str]) -> Expect<'static> {
-    Expect {
-        events,
-        within: Duration::from_secs(120),
+/// A run that was refused so succeeds when the cause is gone.
+async fn goes_on(
+    bench: &Bench,
+    name: &str,
+    repository: &Repository,
+    refusal: &Refusal,
+    took: Duration,
+) -> Result<String> {
+    let expect = Expect {
+        events: &[refusal.reason],
+        within: Some(Duration::from_secs(120)),
         ..Expect::default()
-    }
+    };
+    bench.pushed(name, repository, &expect).await?;
+    Ok(format!(
+        "S0.2, S0.3: status, Event, metric, log and orc why after {:.1} s; went on when the cause was gone",
+        took.as_secs_f64()
+    ))
 }
 
-pub(super) async fn job_quota(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_quota(bench: &Bench) -> Result<String> {
     let repository = bench.repository("quota").await?;
-    let quota: ResourceQuota = serde_json::from_value(json!({
-        "metadata": { "name": "no-jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } },
-    }))?;
-    let quotas: Api<ResourceQuota> = bench.env.api();
-    quotas.create(&PostParams::default(), &quota).await?;
-    rejects_jobs(&bench.env, "exceeded quota: no-jobs").await?;
+    let quotas = forbid_jobs(&bench.env).await?;
     bench.agent("quota", WRITER, json!({})).await?;
     let refusal = Refusal {
         reason: "QuotaExceeded",
         class: "Denied",
         says: &["create jobs", "no-jobs"],
     };
-    let took = is_told(&bench, "quota", &refusal).await?;
+    let took = is_told(bench, "quota", &refusal).await?;
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
-    let expect = goes_on(&["QuotaExceeded", "Succeeded"]);
-    bench.pushed("quota", &repository, &expect).await?;
-    bench.done().await?;
-    Ok(told(took))
+    goes_on(bench, "quota", &repository, &refusal, took).await
 }
 
-fn told(took: Duration) -> String {
-    format!(
-        "S0.2, S0.3: status, Event, metric, log and orc why after {:.1} s; went on when the cause was gone",
-        took.as_secs_f64()
-    )
-}
-
-const POLICY: &str = r#"apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata:
-  name: no-jobs-NAMESPACE
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector:
-      matchLabels:
-        kubernetes.io/metadata.name: NAMESPACE
-    resourceRules:
-      - apiGroups: ["batch"]
-        apiVersions: ["v1"]
-        operations: ["CREATE"]
-        resources: ["jobs"]
-  validations:
-    - expression: "false"
-      message: Jobs need a cost centre here
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: no-jobs-NAMESPACE
-spec:
-  policyName: no-jobs-NAMESPACE
-  validationActions: [Deny]
-"#;
-
-pub(super) async fn job_admission(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_admission(bench: &Bench) -> Result<String> {
     let repository = bench.repository("policy").await?;
-    let namespace = bench.env.namespace.clone();
-    let policy = POLICY.replace("NAMESPACE", &namespace);
-    apply(&bench.env.client, &namespace, &policy).await?;
-    rejects_jobs(&bench.env, "Jobs need a cost centre here").await?;
+    let message = "Jobs need a cost centre here";
+    let matching = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [{
+            "apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["jobs"],
+        }]},
+    });
+    let namespace = Some(bench.env.namespace.as_str());
+    let bound = Bound::rejecting(&bench.env, matching, message, namespace).await?;
+    rejects_jobs(&bench.env, message).await?;
     bench.agent("policy", WRITER, json!({})).await?;
     let refusal = Refusal {
         reason: "AdmissionDenied",
         class: "Denied",
         says: &["create jobs", "Jobs need a cost centre here"],
     };
-    let took = is_told(&bench, "policy", &refusal).await?;
-    let name = format!("no-jobs-{namespace}");
-    let params = DeleteParams::default();
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.env.client.clone());
-    bindings.delete(&name, &params).await?;
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.env.client.clone());
-    policies.delete(&name, &params).await?;
-    let expect = goes_on(&["AdmissionDenied", "Succeeded"]);
-    bench.pushed("policy", &repository, &expect).await?;
-    bench.done().await?;
-    Ok(told(took))
+    let took = is_told(bench, "policy", &refusal).await?;
+    bound.release().await?;
+    goes_on(bench, "policy", &repository, &refusal, took).await
 }
 
-pub(super) async fn job_invalid(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_invalid(bench: &Bench) -> Result<String> {
     let repository = bench.repository("template").await?;
     // An Agent takes any name of a resource; a Job does not.
     let limits = |more: Value| {
         let mut limits = json!({ "memory": "128Mi" });
-        super::super::merge(&mut limits, more);
+        merge(&mut limits, more);
         json!({ "resources": { "limits": limits } })
     };
     bench
@@ -327,14 +267,11 @@ pub(super) async fn job_invalid(env: Env) -> Result<String> {
         class: "Invalid",
         says: &["bananas"],
     };
-    let took = is_told(&bench, "template", &refusal).await?;
+    let took = is_told(bench, "template", &refusal).await?;
     let agents: Api<Agent> = bench.env.api();
     let patch = json!({ "spec": limits(json!({ "bananas": null })) });
     agents
         .patch("template", &PatchParams::default(), &Patch::Merge(patch))
         .await?;
-    let expect = goes_on(&["InvalidChild", "Succeeded"]);
-    bench.pushed("template", &repository, &expect).await?;
-    bench.done().await?;
-    Ok(told(took))
+    goes_on(bench, "template", &repository, &refusal, took).await
 }

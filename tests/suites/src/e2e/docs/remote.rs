@@ -8,10 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, api::DeleteParams};
 use serde_json::json;
 use testkit::{
     git::{Behaviour, Credentials, Entry, Server},
@@ -26,14 +23,6 @@ use super::{
 
 /// A wait that ends while a case looks on.
 const SHORT: &str = "8s";
-
-/// A success that had to wait for this.
-fn after(cause: &'static [&'static str]) -> Expect<'static> {
-    Expect {
-        events: cause,
-        ..Expect::default()
-    }
-}
 
 /// Another server: for its keys, or to be somebody else.
 fn another(bench: &Bench) -> Result<Server> {
@@ -63,30 +52,26 @@ pub(super) async fn unreachable(env: Env) -> Result<String> {
     bench
         .waits_for("away", "RepositoryUnreachable", &words)
         .await?;
-    let expect = Expect {
-        says: &["not started", "no connection"],
-        ..not_started("RepositoryUnreachable")
-    };
+    let expect = not_started("RepositoryUnreachable").saying(&["not started", "no connection"]);
     bench.ended("hasty", &expect).await?;
     untouched(&repository, base.as_ref())?;
     bench.git.resume()?;
-    let expect = after(&["RepositoryUnreachable", "Succeeded"]);
+    let expect = Expect::after(&["RepositoryUnreachable"]);
     bench.pushed("away", &repository, &expect).await?;
     bench.done().await?;
     Ok("named within 10 s, failed after startTimeout, went on when it was back".to_owned())
 }
 
-pub(super) async fn slow(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn slow(bench: &Bench) -> Result<String> {
     let repository = bench.repository("slow").await?;
     repository.set_behaviour(&Behaviour::Silent)?;
     bench.agent("slow", WRITER, json!({})).await?;
     // More than one server gets at once.
     for name in ["slow", "slow-2", "slow-3", "slow-4", "slow-5", "slow-6"] {
-        let more = on(&bench, "slow", json!({ "agentName": "slow" }));
+        let more = on(bench, "slow", json!({ "agentName": "slow" }));
         bench.submit(name, more).await?;
     }
-    let other = another(&bench)?;
+    let other = another(bench)?;
     let quick = other.create("quick", "main", &[("README.md", "hello\n")])?;
     bench.secret("other", &other.credentials_https()).await?;
     let start = Instant::now();
@@ -117,18 +102,15 @@ pub(super) async fn slow(env: Env) -> Result<String> {
         .await?;
     let within = Duration::from_secs(40);
     let seen = bench
-        .until("slow", within, "RepositoryUnreachable", |status| {
-            reason_of(status) == "RepositoryUnreachable"
-        })
+        .says_within("slow", "RepositoryUnreachable", within)
         .await?;
     says_all(
         &seen.status.unwrap_or_default(),
         &["no complete answer within 20 s"],
     )?;
     repository.set_behaviour(&Behaviour::Normal)?;
-    let expect = after(&["RepositoryUnreachable", "Succeeded"]);
+    let expect = Expect::after(&["RepositoryUnreachable"]);
     bench.pushed("slow", &repository, &expect).await?;
-    bench.done().await?;
     Ok(format!(
         "silence is named, another server was asked within {:.1} s meanwhile",
         took.as_secs_f64()
@@ -142,8 +124,7 @@ fn noise(bytes: usize) -> Result<Vec<u8>> {
     Ok(noise)
 }
 
-pub(super) async fn slow_clone(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn slow_clone(bench: &Bench) -> Result<String> {
     let repository = bench.repository("drip").await?;
     let noise = noise(200 << 10)?;
     let base = repository.commit("main", "noise", &[("noise", Entry::File(&noise))])?;
@@ -154,30 +135,22 @@ pub(super) async fn slow_clone(env: Env) -> Result<String> {
         .agent("hasty", WRITER, json!({ "startTimeout": "25s" }))
         .await?;
     bench.submit("drip", json!({})).await?;
-    bench.submit("hasty", on(&bench, "drip", json!({}))).await?;
+    bench.submit("hasty", on(bench, "drip", json!({}))).await?;
     let within = Duration::from_secs(45);
-    let seen = bench
-        .until("drip", within, "Cloning", |status| {
-            reason_of(status) == "Cloning"
-        })
-        .await?;
+    let seen = bench.says_within("drip", "Cloning", within).await?;
     says_all(&seen.status.unwrap_or_default(), &["clones the repository"])?;
     let expect = Expect {
         says: &["25s", "Cloning"],
-        events: &["StartTimeout"],
         jobs: 0,
         ..Expect::failure("StartTimeout")
     };
     bench.ended("hasty", &expect).await?;
     // Below 1000 bytes a second for a minute is the same as nothing.
-    let expect = Expect {
-        says: &["drip.git"],
-        within: Duration::from_secs(150),
-        ..Expect::failure("RepositoryUnreachable")
-    };
+    let expect = Expect::failure("RepositoryUnreachable")
+        .saying(&["drip.git"])
+        .within(Duration::from_secs(150));
     let run = bench.ended("drip", &expect).await?;
     untouched(&repository, Some(&base))?;
-    bench.done().await?;
     let said = run.status.and_then(|status| status.progress.message);
     Ok(said.unwrap_or_default())
 }
@@ -201,10 +174,8 @@ pub(super) async fn huge(env: Env) -> Result<String> {
     let mut said = Vec::new();
     for (name, repository) in [("large", &large), ("bomb", &bomb)] {
         let base = repository.head("main")?;
-        let expect = Expect {
-            says: &["1 MiB", "the operator's configuration"],
-            ..Expect::failure("RepositoryTooLarge")
-        };
+        let expect = Expect::failure("RepositoryTooLarge")
+            .saying(&["1 MiB", "the operator's configuration"]);
         let run = bench.ended(name, &expect).await?;
         untouched(repository, base.as_ref())?;
         said.extend(run.status.and_then(|status| status.progress.message));
@@ -213,17 +184,15 @@ pub(super) async fn huge(env: Env) -> Result<String> {
     Ok(said.join(" | "))
 }
 
-pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn wrong_credentials(bench: &Bench) -> Result<String> {
     let repository = bench.repository("guarded").await?;
-    let other = another(&bench)?;
+    let other = another(bench)?;
     let (https, ssh) = (bench.git.credentials_https(), bench.git.credentials_ssh());
     let wrong = with(https.clone(), "password", &other.credentials_https())?;
     bench.secret(SECRET, &wrong).await?;
     let wrong = with(ssh.clone(), "identity", &other.credentials_ssh())?;
     bench.secret("keys", &wrong).await?;
-    bench.agent("guarded", WRITER, json!({})).await?;
-    bench.submit("guarded", json!({})).await?;
+    bench.start("guarded", WRITER).await?;
     let more = json!({
         "agentName": "guarded", "repositoryUrl": bench.git.ssh_url("guarded"),
         "credentialsSecretRef": { "name": "keys" },
@@ -238,7 +207,7 @@ pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
         .await?;
     bench.secret(SECRET, &https).await?;
     bench.secret("keys", &ssh).await?;
-    let expect = after(&["AuthenticationFailed", "Succeeded"]);
+    let expect = Expect::after(&["AuthenticationFailed"]);
     for name in ["guarded", "keyed"] {
         bench.pushed(name, &repository, &expect).await?;
     }
@@ -257,12 +226,10 @@ pub(super) async fn wrong_credentials(env: Env) -> Result<String> {
             );
         }
     }
-    bench.done().await?;
     Ok("password and key: refused within 10 s, went on when the Secret was corrected".to_owned())
 }
 
-pub(super) async fn no_secret(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn no_secret(bench: &Bench) -> Result<String> {
     let repository = bench.repository("bare").await?;
     bench.agent("bare", WRITER, json!({})).await?;
     let more = json!({ "credentialsSecretRef": { "name": "later" } });
@@ -272,14 +239,12 @@ pub(super) async fn no_secret(env: Env) -> Result<String> {
     bench
         .secret("later", &bench.git.credentials_https())
         .await?;
-    let expect = after(&["SecretNotFound", "Succeeded"]);
+    let expect = Expect::after(&["SecretNotFound"]);
     bench.pushed("bare", &repository, &expect).await?;
-    bench.done().await?;
     Ok("named within 10 s, went on when it was made".to_owned())
 }
 
-pub(super) async fn bad_secret(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn bad_secret(bench: &Bench) -> Result<String> {
     let repository = bench.repository("keyless").await?;
     let base = repository.head("main")?;
     let (mut https, mut ssh) = (bench.git.credentials_https(), bench.git.credentials_ssh());
@@ -300,29 +265,23 @@ pub(super) async fn bad_secret(env: Env) -> Result<String> {
     bench
         .waits_for("keyless", "CredentialsInvalid", &["'password'", "https"])
         .await?;
-    let expect = Expect {
-        says: &["'known_hosts'", "ssh-keyscan"],
-        ..not_started("CredentialsInvalid")
-    };
+    let expect = not_started("CredentialsInvalid").saying(&["'known_hosts'", "ssh-keyscan"]);
     bench.ended("hasty", &expect).await?;
     untouched(&repository, base.as_ref())?;
     // Server-side apply took the key away; here the whole is back.
     bench.secret("half", &bench.git.credentials_https()).await?;
-    let expect = after(&["CredentialsInvalid", "Succeeded"]);
+    let expect = Expect::after(&["CredentialsInvalid"]);
     bench.pushed("keyless", &repository, &expect).await?;
-    bench.done().await?;
     Ok("names the key that is missing, within 10 s".to_owned())
 }
 
-pub(super) async fn wrong_ca(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn wrong_ca(bench: &Bench) -> Result<String> {
     let repository = bench.repository("sealed").await?;
-    let other = another(&bench)?;
+    let other = another(bench)?;
     let right = bench.git.credentials_https();
     let wrong = with(right.clone(), "ca.crt", &other.credentials_https())?;
     bench.secret(SECRET, &wrong).await?;
-    bench.agent("sealed", WRITER, json!({})).await?;
-    bench.submit("sealed", json!({})).await?;
+    bench.start("sealed", WRITER).await?;
     let words = ["certificate is not trusted", "ca.crt"];
     bench
         .waits_for("sealed", "CertificateNotTrusted", &words)
@@ -331,9 +290,8 @@ pub(super) async fn wrong_ca(env: Env) -> Result<String> {
     let visits = repository.activity()?.read_visits;
     ensure!(visits == 0, "{visits} visits");
     bench.secret(SECRET, &right).await?;
-    let expect = after(&["CertificateNotTrusted", "Succeeded"]);
+    let expect = Expect::after(&["CertificateNotTrusted"]);
     bench.pushed("sealed", &repository, &expect).await?;
-    bench.done().await?;
     Ok("named within 10 s, went on when the Secret was corrected".to_owned())
 }
 
@@ -364,28 +322,25 @@ pub(super) async fn unknown_host_key(env: Env) -> Result<String> {
             .waits_for(name, "HostKeyUnknown", &["SHA256:", "known_hosts"])
             .await?;
         bench.secret(name, &right).await?;
-        let expect = after(&["HostKeyUnknown", "Succeeded"]);
+        let expect = Expect::after(&["HostKeyUnknown"]);
         bench.pushed(name, &repository, &expect).await?;
     }
     let pushed = repository.branches()?;
 
     // At the clone only: the Pod comes later than the operator's question.
-    let quota: ResourceQuota = serde_json::from_value(json!({
-        "metadata": { "name": "no-pods" }, "spec": { "hard": { "pods": "0" } },
-    }))?;
+    let hard = json!({ "hard": { "pods": "0" } });
+    let quota = json!({ "metadata": { "name": "no-pods" }, "spec": hard });
+    bench.env.create::<ResourceQuota>(quota).await?;
     let quotas: Api<ResourceQuota> = bench.env.api();
-    quotas.create(&PostParams::default(), &quota).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     bench.secret("cloning", &right).await?;
     bench.submit("cloning", naming("cloning", "host")).await?;
     bench.says("cloning", "QuotaExceeded").await?;
     bench.secret("cloning", &changed(&right, &other)?).await?;
     quotas.delete("no-pods", &DeleteParams::default()).await?;
-    let expect = Expect {
-        says: &["SHA256:", "known_hosts"],
-        within: Duration::from_secs(120),
-        ..Expect::failure("HostKeyUnknown")
-    };
+    let expect = Expect::failure("HostKeyUnknown")
+        .saying(&["SHA256:", "known_hosts"])
+        .within(Duration::from_secs(120));
     bench.ended("cloning", &expect).await?;
 
     // At the push only: the server has other keys by then.
@@ -423,19 +378,16 @@ fn changed(right: &Credentials, other: &Server) -> Result<Credentials> {
     Ok(changed)
 }
 
-pub(super) async fn branch_missing(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn branch_missing(bench: &Bench) -> Result<String> {
     let repository = bench.repository("there").await?;
     let base = repository.head("main")?;
     bench.agent("there", WRITER, json!({})).await?;
     bench
         .submit("there", json!({ "sourceBranch": "nowhere" }))
         .await?;
-    let expect = Expect {
-        says: &["no branch 'nowhere'"],
-        within: Duration::from_secs(10),
-        ..not_started("BranchNotFound")
-    };
+    let expect = not_started("BranchNotFound")
+        .saying(&["no branch 'nowhere'"])
+        .within(Duration::from_secs(10));
     bench.ended("there", &expect).await?;
 
     // A repository of that name is not there, over either way.
@@ -448,48 +400,34 @@ pub(super) async fn branch_missing(env: Env) -> Result<String> {
     });
     bench.submit("keyed", more).await?;
     for name in ["nothing", "keyed"] {
-        let expect = Expect {
-            says: &["nothing.git"],
-            within: Duration::from_secs(10),
-            ..not_started("RepositoryNotFound")
-        };
+        let expect = not_started("RepositoryNotFound")
+            .saying(&["nothing.git"])
+            .within(Duration::from_secs(10));
         bench.ended(name, &expect).await?;
     }
     untouched(&repository, base.as_ref())?;
-    bench.done().await?;
     Ok("BranchNotFound and RepositoryNotFound at once, without a Job".to_owned())
 }
 
-pub(super) async fn redirect(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn redirect(bench: &Bench) -> Result<String> {
     let repository = bench.repository("moved").await?;
     let base = repository.head("main")?;
     let trap = bench.repository("trap").await?;
     let away = Behaviour::Redirect(bench.git.https_url("trap"));
-    let mut gate = Gate::new(&bench)?;
+    let mut gate = Gate::new(bench)?;
     let script = gate.line() + WRITER;
     bench.agent("gated", &script, json!({})).await?;
     let hasty = json!({ "startTimeout": SHORT });
     bench.agent("hasty", WRITER, hasty).await?;
-    bench
-        .submit("gated", on(&bench, "moved", json!({})))
-        .await?;
+    bench.submit("gated", on(bench, "moved", json!({}))).await?;
     gate.arrived(1).await?;
     // From here on: publish, and the operator's question of another run.
     repository.set_behaviour(&away)?;
     gate.open();
-    bench
-        .submit("hasty", on(&bench, "moved", json!({})))
-        .await?;
-    let expect = Expect {
-        says: &["redirects are not followed"],
-        ..not_started("RepositoryUnreachable")
-    };
+    bench.submit("hasty", on(bench, "moved", json!({}))).await?;
+    let expect = not_started("RepositoryUnreachable").saying(&["redirects are not followed"]);
     bench.ended("hasty", &expect).await?;
-    let expect = Expect {
-        says: &["moved.git"],
-        ..Expect::failure("RepositoryUnreachable")
-    };
+    let expect = Expect::failure("RepositoryUnreachable").saying(&["moved.git"]);
     bench.ended("gated", &expect).await?;
     untouched(&repository, base.as_ref())?;
     let activity = trap.activity()?;
@@ -497,21 +435,17 @@ pub(super) async fn redirect(env: Env) -> Result<String> {
         activity.read_visits + activity.write_visits == 0,
         "followed: {activity:?}"
     );
-    bench.done().await?;
     Ok("followed neither by the operator nor by publish".to_owned())
 }
 
-pub(super) async fn path_missing(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn path_missing(bench: &Bench) -> Result<String> {
     let repository = bench.repository("paths").await?;
     let base = repository.head("main")?;
     bench.agent("paths", WRITER, json!({})).await?;
     let nowhere = json!({ "agentName": "paths", "workingDirectory": "service/nowhere" });
-    bench
-        .submit("nowhere", on(&bench, "paths", nowhere))
-        .await?;
+    bench.submit("nowhere", on(bench, "paths", nowhere)).await?;
     let file = json!({ "agentName": "paths", "output": { "path": "README.md/docs" } });
-    bench.submit("file", on(&bench, "paths", file)).await?;
+    bench.submit("file", on(bench, "paths", file)).await?;
     for (name, words) in [("nowhere", "'service/nowhere'"), ("file", "'README.md'")] {
         let expect = Expect {
             says: &[words],
@@ -522,7 +456,7 @@ pub(super) async fn path_missing(env: Env) -> Result<String> {
     untouched(&repository, base.as_ref())?;
     // One that is there only in the agent's commit is made.
     let fresh = json!({ "agentName": "paths", "output": { "path": "handbook/pages" } });
-    bench.submit("fresh", on(&bench, "paths", fresh)).await?;
+    bench.submit("fresh", on(bench, "paths", fresh)).await?;
     bench
         .pushed("fresh", &repository, &Expect::default())
         .await?;
@@ -531,6 +465,5 @@ pub(super) async fn path_missing(env: Env) -> Result<String> {
         "docs/fresh",
         &with_base(&["handbook/pages/index.md"]),
     )?;
-    bench.done().await?;
     Ok("workingDirectory and output.path are named; a new output.path is made".to_owned())
 }

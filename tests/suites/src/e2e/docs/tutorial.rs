@@ -1,7 +1,7 @@
 //! The tutorial as a reader types it.
 
 use anyhow::{Context, Result, ensure};
-use testkit::{layout, suite::Env};
+use testkit::layout;
 
 use super::{
     super::{quickstart, shell::Shell},
@@ -12,8 +12,7 @@ use super::{
 const URL: &str = "https://git.example.com/team/shop.git";
 const NAMESPACE: &str = "default";
 
-pub(super) async fn tutorial(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn tutorial(bench: &Bench) -> Result<String> {
     let cluster = bench.env.testbed("an image by another name")?;
     cluster
         .tag_image(BUSYBOX, "docker.io/library/busybox:1.35")
@@ -75,6 +74,5 @@ pub(super) async fn tutorial(env: Env) -> Result<String> {
         "{failing:?} failed"
     );
     one_commit(&bench.runs().get("shop").await?, &repository)?;
-    bench.done().await?;
     Ok(format!("{} commands", steps.len()))
 }

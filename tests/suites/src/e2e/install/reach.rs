@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::wait::until;
+use testkit::wait::{met, until};
 
 use super::{LIMIT, NAMESPACE, Shell};
 
@@ -46,11 +46,7 @@ pub(super) async fn closed(shell: &Shell) -> Result<String> {
     // Without this, the refusals above could have another cause than the policy.
     until("the metrics to be open", LIMIT, async || {
         let is_open = reaches(shell, &address, 8080, "metrics").await?;
-        Ok(if is_open {
-            Ok(())
-        } else {
-            Err("no connection".to_owned())
-        })
+        Ok(met(is_open, || "no connection".to_owned()))
     })
     .await?;
     ensure!(

@@ -16,40 +16,27 @@ use serde_json::{Value, json};
 use testkit::{
     audit::{Mark, Request},
     suite::Env,
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::sleep;
 
 use super::{
     super::{attacks::tried, merge},
-    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of, reason_of},
+    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, phase_of},
 };
 
 /// A shell returns 0 although the kernel killed what it started. The kubelet says both.
-pub(super) async fn oom_exit_zero(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn oom_exit_zero(bench: &Bench) -> Result<String> {
     // The kernel is to choose this process, and not the shell.
     let script =
         "sleep 3; (echo 1000 > /proc/self/oom_score_adj; exec tail /dev/zero); sleep 1; exit 0";
-    bench.agent("hungry", script, json!({})).await?;
-    bench.submit("hungry", json!({})).await?;
-    let expect = Expect {
-        phase: "Failed",
-        reason: "OOMKilled",
-        says: &["exited with code 0", "64Mi"],
-        events: &["Running", "OOMKilled"],
-        ..Expect::default()
-    };
-    let said = tried(bench.ends("hungry", expect).await)?;
-    bench.done().await?;
-    Ok(said)
+    let expect = Expect::failure("OOMKilled").saying(&["exited with code 0", "64Mi"]);
+    tried(bench.plays("hungry", script, json!({}), expect).await)
 }
 
 /// Someone removes the finalizer of a run that has a Pod at work.
-pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    bench.agent("bare", &busy(120), json!({})).await?;
-    bench.submit("bare", json!({})).await?;
+pub(super) async fn stripped_finalizer(bench: &Bench) -> Result<String> {
+    bench.start("bare", &busy(120)).await?;
     let run = bench.running("bare").await?;
     ensure!(!run.finalizers().is_empty(), "it has no finalizer");
     bench
@@ -59,15 +46,10 @@ pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
     let restored = until("the finalizer", Duration::from_secs(10), async || {
         let seen = runs.get("bare").await?;
         let is_back = seen.finalizers() == run.finalizers();
-        Ok(if is_back {
-            Ok(())
-        } else {
-            Err("none".to_owned())
-        })
+        Ok(met(is_back, || "none".to_owned()))
     });
     tried(restored.await)?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok("put back, and the run went after its Pod".to_owned())
 }
 
@@ -132,16 +114,12 @@ pub(super) async fn other_namespace(env: Env) -> Result<String> {
     }
     let mut watched = vec![env.namespace.clone()];
     watched.extend(elsewhere.iter().cloned());
-    let bench = Bench::watching(env, watched).await?;
+    let home = env.namespace.clone();
+    let bench = Bench::planned(env, home, watched, "").await?;
     let script = "echo 'the tests are red' > /dev/termination-log; sleep 3; exit 3";
     bench.agent("judge", script, json!({})).await?;
     bench.submit_as("model", "judge", json!({})).await?;
-    let model = Expect {
-        phase: "Failed",
-        reason: "NonZeroExit",
-        events: &["Running", "NonZeroExit"],
-        ..Expect::default()
-    };
+    let model = Expect::failure("NonZeroExit");
     let model_run = bench.ended("model", &model).await?;
     let copied = bench.jobs_of(&model_run).await?;
     let copied = copied.first().context("no Job to copy")?;
@@ -150,20 +128,14 @@ pub(super) async fn other_namespace(env: Env) -> Result<String> {
     bench
         .submit_as("victim", "judge", json!({ "suspend": true }))
         .await?;
-    let victim = bench
-        .until("victim", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended"
-        })
-        .await?;
+    let victim = bench.says("victim", "Suspended").await?;
     let uid = victim.uid().unwrap_or_default();
     for namespace in &elsewhere {
         plant(&bench, namespace, &uid, copied).await?;
     }
-    bench
-        .patch("victim", json!({ "spec": { "suspend": false } }))
-        .await?;
+    bench.resume("victim").await?;
     let judged = Expect {
-        events: &["Suspended", "Running", "NonZeroExit"],
+        events: &["Suspended", "Running"],
         ..model
     };
     let said = tried(bench.ends("victim", judged).await)?;
@@ -228,27 +200,27 @@ async fn plant(bench: &Bench, namespace: &str, uid: &str, copied: &Job) -> Resul
         "metadata": { "name": "sleeper", "labels": labels }, "spec": pod("sleep 600"),
     }))?;
     pods.create(&post, &sleeper).await?;
+    succeeds(&jobs).await
+}
+
+/// Waits until a planted Job has succeeded.
+async fn succeeds(jobs: &Api<Job>) -> Result<()> {
     until("the planted Job to succeed", LIMIT, async || {
         let job = jobs.get("victim-7-v1").await?;
         let succeeded = job.status.and_then(|status| status.succeeded);
-        Ok(if succeeded == Some(1) {
-            Ok(())
-        } else {
-            Err(format!("{succeeded:?}"))
-        })
+        Ok(met(succeeded == Some(1), || format!("{succeeded:?}")))
     })
     .await
 }
 
 /// Someone who may create ConfigMaps plants the files of a run before it starts: the Agent would do what
 /// they say, with its own Secrets.
-pub(super) async fn planted_files(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted_files(bench: &Bench) -> Result<String> {
     let script = r#"said=$(cat "$ORCHESTRATOR_CONTEXT_DIR/task.md")
 echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
     bench.agent("victim", script, json!({})).await?;
     let files = json!([{ "filename": "task.md", "content": "rightful" }]);
-    let victim = suspended(&bench, json!({ "markdownFiles": files })).await?;
+    let victim = suspended(bench, json!({ "markdownFiles": files })).await?;
     let maps: Api<ConfigMap> = bench.env.api();
     // The hash of what the run asks for is no secret either.
     let owners = &planted_metadata(&victim, "")["ownerReferences"];
@@ -263,7 +235,7 @@ echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
         "metadata": metadata, "immutable": true, "data": { "task.md": "stolen" },
     }))?;
     let planted = maps.create(&PostParams::default(), &planted).await?;
-    resume(&bench).await?;
+    bench.resume("victim").await?;
     let says = ["ConfigMap 'victim-7-v1-files'", "content"];
     tried(bench.waits_for("victim", "ChildNameTaken", &says).await)?;
     let untouched = maps.get("victim-7-v1-files").await?;
@@ -286,7 +258,6 @@ echo "{\"said\": \"$said\"}" > /dev/termination-log; sleep 3"#;
     let said = result.and_then(|result| result.results.get("said").cloned());
     ensure!(said.as_deref() == Some("rightful"), "{said:?}");
     bench.deletes(&victim).await?;
-    bench.done().await?;
     Ok("not believed; the run went on with its own files".to_owned())
 }
 
@@ -312,21 +283,16 @@ async fn collector_watches_runs(env: &Env) -> Result<()> {
             let has_begun = entries.iter().any(|entry| is_watch(&entry.request));
             // For its first list, and because the log is long.
             sleep(Duration::from_secs(2)).await;
-            Ok(if has_begun {
-                Ok(())
-            } else {
-                Err("it does not".to_owned())
-            })
+            Ok(met(has_begun, || "it does not".to_owned()))
         },
     )
     .await
 }
 
 /// Someone who may create Jobs plants one of the run's name that succeeds.
-pub(super) async fn planted_job(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted_job(bench: &Bench) -> Result<String> {
     bench.agent("victim", "sleep 3; exit 3", json!({})).await?;
-    let victim = suspended(&bench, json!({})).await?;
+    let victim = suspended(bench, json!({})).await?;
     let mut metadata = planted_metadata(&victim, "victim-7-v1");
     metadata["labels"][names::CONTEXT_VERSION] = json!("1");
     // What a run's own Job is judged by, as anyone can read it from another one.
@@ -351,31 +317,18 @@ pub(super) async fn planted_job(env: Env) -> Result<String> {
     }))?;
     let jobs: Api<Job> = bench.env.api();
     jobs.create(&PostParams::default(), &planted).await?;
-    until("the planted Job to succeed", LIMIT, async || {
-        let succeeded = jobs.get("victim-7-v1").await?.status;
-        let succeeded = succeeded.and_then(|status| status.succeeded);
-        Ok(if succeeded == Some(1) {
-            Ok(())
-        } else {
-            Err(format!("{succeeded:?}"))
-        })
-    })
-    .await?;
-    resume(&bench).await?;
+    succeeds(&jobs).await?;
+    bench.resume("victim").await?;
     let says = ["Job 'victim-7-v1'"];
     tried(bench.waits_for("victim", "ChildNameTaken", &says).await)?;
     jobs.delete("victim-7-v1", &DeleteParams::background())
         .await?;
     let expect = Expect {
-        phase: "Failed",
-        reason: "NonZeroExit",
-        events: &["Suspended", "ChildNameTaken", "Running", "NonZeroExit"],
-        within: Duration::from_secs(120),
-        ..Expect::default()
+        events: &["Suspended", "ChildNameTaken", "Running"],
+        within: Some(Duration::from_secs(120)),
+        ..Expect::failure("NonZeroExit")
     };
-    let said = bench.ends("victim", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("victim", expect).await
 }
 
 /// A run that waits for its author, so that something can be planted before it starts.
@@ -383,17 +336,7 @@ async fn suspended(bench: &Bench, more: Value) -> Result<TaskRun> {
     let mut spec = json!({ "suspend": true });
     merge(&mut spec, more);
     bench.submit("victim", spec).await?;
-    bench
-        .until("victim", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended"
-        })
-        .await
-}
-
-async fn resume(bench: &Bench) -> Result<()> {
-    let patch = json!({ "spec": { "suspend": false } });
-    bench.patch("victim", patch).await?;
-    Ok(())
+    bench.says("victim", "Suspended").await
 }
 
 /// All that anyone can know of a child of a run.

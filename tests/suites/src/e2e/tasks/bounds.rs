@@ -15,43 +15,38 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::suite::Env;
 
 use super::{
     super::policies::{Attempt, Bound, accepted, client_of, fresh, rejected},
-    fixture::{BUSYBOX, Bench, Expect, LIMIT, busy, reason_of},
+    fixture::{BUSYBOX, Bench, Expect, busy},
 };
 
 /// The account of the operator creates a privileged Job, takes what belongs to others, and deletes it.
-pub(super) async fn stolen_token(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn stolen_token(bench: &Bench) -> Result<String> {
     let env = &bench.env;
-    let post = PostParams::default();
     let namespace = env.namespace.as_str();
-    bench.agent("busy", &busy(600), json!({})).await?;
-    bench.submit("busy", json!({})).await?;
+    bench.start("busy", &busy(600)).await?;
     let run = bench.running("busy").await?;
     let jobs = bench.jobs_of(&run).await?;
     let job = fresh(jobs.first().context("no Job")?, "tried")?;
     let job = without_controller_labels(job);
 
-    let foreign: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "foreign" } }))?;
-    env.api().create(&post, &foreign).await?;
-    let foreign: Job = serde_json::from_value(json!({
+    let foreign = json!({ "metadata": { "name": "foreign" } });
+    env.create::<ConfigMap>(foreign).await?;
+    let foreign = json!({
         "metadata": { "name": "foreign" },
         "spec": { "suspend": true, "template": { "spec": pod() } },
-    }))?;
-    env.api().create(&post, &foreign).await?;
-    let mighty: ServiceAccount =
-        serde_json::from_value(json!({ "metadata": { "name": "mighty" } }))?;
-    env.api().create(&post, &mighty).await?;
+    });
+    env.create::<Job>(foreign).await?;
+    let mighty = json!({ "metadata": { "name": "mighty" } });
+    env.create::<ServiceAccount>(mighty).await?;
     let binding: ClusterRoleBinding = serde_json::from_value(json!({
         "metadata": { "name": format!("{namespace}-mighty") },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
         "subjects": [{ "kind": "ServiceAccount", "name": "mighty", "namespace": namespace }],
     }))?;
     let bindings: Api<ClusterRoleBinding> = Api::all(env.client.clone());
-    bindings.create(&post, &binding).await?;
+    bindings.create(&PostParams::default(), &binding).await?;
 
     let thief = client_of(env, &bench.operator.user)?;
     let attempts = thefts(namespace, &job);
@@ -63,7 +58,7 @@ pub(super) async fn stolen_token(env: Env) -> Result<String> {
         let spec = policy.spec.get_or_insert_default();
         spec.match_conditions = Some(vec![policy::by_user(&bench.operator.user)]);
     }
-    let bound = Bound::new(env, policies, true).await?;
+    let bound = Bound::new(env, policies, None).await?;
     rejected(&thief, &attempts).await?;
     let copy = Attempt::create(
         "a Job as the operator builds it",
@@ -74,24 +69,16 @@ pub(super) async fn stolen_token(env: Env) -> Result<String> {
     accepted(&thief, &[copy]).await?;
 
     // The operator itself works under its policies: it suspends, resumes, ends and cleans up.
-    bench
-        .patch("busy", json!({ "spec": { "suspend": true } }))
+    bench.suspend("busy").await?;
+    bench.rests("busy", "runs nothing").await?;
+    let said = bench
+        .plays("quick", "sleep 3", json!({}), Expect::default())
         .await?;
-    bench
-        .until("busy", LIMIT, "stopped", |status| {
-            let message = status.progress.message.as_deref().unwrap_or_default();
-            reason_of(status) == "Suspended" && message.contains("runs nothing")
-        })
-        .await?;
-    bench.agent("quick", "sleep 3", json!({})).await?;
-    bench.submit("quick", json!({})).await?;
-    let said = bench.ends("quick", Expect::default()).await?;
     bench.deletes(&run).await?;
     bound.release().await?;
     bindings
         .delete(&format!("{namespace}-mighty"), &DeleteParams::default())
         .await?;
-    bench.done().await?;
     Ok(format!(
         "{} attempts rejected; a run: {said}",
         attempts.len()
@@ -235,31 +222,26 @@ fn thefts(namespace: &str, job: &Value) -> Vec<Attempt> {
 }
 
 /// A user of a namespace plants children of a run: its files, its Job, its Pod.
-pub(super) async fn planted_children(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn planted_children(bench: &Bench) -> Result<String> {
     let env = &bench.env;
     let mallory = format!("mallory-{}", env.namespace);
-    let role: Role = serde_json::from_value(json!({
+    let role = json!({
         "metadata": { "name": "mallory" },
         "rules": [
             { "apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["create", "get", "patch"] },
             { "apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "patch"] },
         ],
-    }))?;
-    env.api().create(&PostParams::default(), &role).await?;
-    let binding: RoleBinding = serde_json::from_value(json!({
+    });
+    env.create::<Role>(role).await?;
+    let binding = json!({
         "metadata": { "name": "mallory" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mallory" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": mallory }],
-    }))?;
-    env.api().create(&PostParams::default(), &binding).await?;
+    });
+    env.create::<RoleBinding>(binding).await?;
     bench.agent("held", "sleep 3", json!({})).await?;
     bench.submit("held", json!({ "suspend": true })).await?;
-    let held = bench
-        .until("held", LIMIT, "suspended", |status| {
-            reason_of(status) == "Suspended"
-        })
-        .await?;
+    let held = bench.says("held", "Suspended").await?;
     let uid = held.uid().unwrap_or_default();
     let client = client_of(env, &mallory)?;
     let attempts = plants(&env.namespace, &uid);
@@ -268,18 +250,13 @@ pub(super) async fn planted_children(env: Env) -> Result<String> {
     let mut policies = policy::tasks();
     policies.retain(|policy| policy.name_any().ends_with("labels"));
     policy::fill(&mut policies, LABEL_WRITERS, &[&bench.operator.user]);
-    let bound = Bound::new(env, policies, false).await?;
+    let bound = Bound::new(env, policies, Some(&env.namespace)).await?;
     rejected(&client, &attempts).await?;
     accepted(&client, &ordinary(&env.namespace)).await?;
 
     // The Job controller, the scheduler, the kubelet and the garbage collector work as before.
-    bench
-        .patch("held", json!({ "spec": { "suspend": false } }))
-        .await?;
-    let expect = Expect {
-        events: &["Suspended", "Running", "Succeeded"],
-        ..Expect::default()
-    };
+    bench.resume("held").await?;
+    let expect = Expect::after(&["Suspended", "Running"]);
     let ended = bench.ended("held", &expect).await?;
     let jobs = bench.jobs_of(&ended).await?;
     let job = jobs.first().context("no Job")?.name_any();
@@ -298,7 +275,6 @@ pub(super) async fn planted_children(env: Env) -> Result<String> {
     .await?;
     bench.deletes(&ended).await?;
     bound.release().await?;
-    bench.done().await?;
     Ok(format!(
         "{} attempts rejected; the run succeeded",
         attempts.len() + 1

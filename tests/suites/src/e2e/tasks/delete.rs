@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
+use k8s_openapi::api::batch::v1::Job;
+use kube::{Api, ResourceExt, api::DeleteParams};
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::{
-    super::children::left,
-    fixture::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, phase_of},
+    super::children::{Doomed, until_gone, until_left},
+    fixture::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, brief, reason_of, says_all},
 };
 
-pub(super) async fn pending(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn pending(bench: &Bench) -> Result<String> {
     bench
         .agent(
             "stuck",
@@ -33,12 +32,10 @@ pub(super) async fn pending(env: Env) -> Result<String> {
         "held while it works"
     );
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok("gone with its Job, Pod and ConfigMap".to_owned())
 }
 
-pub(super) async fn running(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn running(bench: &Bench) -> Result<String> {
     // It takes its time to stop, so that the deletion can be seen waiting for it.
     bench
         .agent(
@@ -48,57 +45,28 @@ pub(super) async fn running(env: Env) -> Result<String> {
         )
         .await?;
     bench.submit("busy", json!({})).await?;
-    let run = bench
-        .until("busy", LIMIT, "running", |status| {
-            phase_of(status) == "Running"
-        })
-        .await?;
-    bench
-        .runs()
-        .delete("busy", &DeleteParams::default())
-        .await?;
+    let run = bench.running("busy").await?;
+    bench.delete("busy").await?;
     let seen = bench
         .until("busy", Duration::from_secs(10), "deleting", |status| {
-            status
-                .progress
-                .message
-                .as_deref()
-                .is_some_and(|text| text.contains("busy-7-v1"))
-                && super::fixture::reason_of(status) == "Deleting"
+            reason_of(status) == "Deleting" && says_all(status, &["busy-7-v1"]).is_ok()
         })
         .await?;
-    let message = seen
-        .status
-        .unwrap_or_default()
-        .progress
-        .message
-        .unwrap_or_default();
+    let said = brief(&seen.status.unwrap_or_default());
     bench.is_gone(&run, COLLECTED).await?;
-    bench.done().await?;
-    Ok(format!("waited for its Pod ({message}), then it was gone"))
+    Ok(format!("waited for its Pod ({said}), then it was gone"))
 }
 
 pub(super) async fn finished(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("over", "sleep 3", json!({})).await?;
-    bench.submit("over", json!({})).await?;
+    bench.start("over", "sleep 3").await?;
     let run = bench.ended("over", &Expect::default()).await?;
     // A finished run has no finalizer: the garbage collector needs no operator.
     let down = bench.stopped().await?;
     let runs = down.runs();
     runs.delete("over", &DeleteParams::default()).await?;
-    until("the run to be deleted", COLLECTED, async || {
-        let seen = runs.get_opt("over").await?;
-        let left = left(&down.env, &run).await?;
-        Ok(match seen {
-            None if left == (0, 0, 0) => Ok(()),
-            seen => Err(format!(
-                "{:?}; {left:?} Jobs, Pods, ConfigMaps",
-                seen.map(|seen| seen.metadata.finalizers)
-            )),
-        })
-    })
-    .await?;
+    until_gone(&runs, "over", COLLECTED).await?;
+    until_left(&down.env, &run, (0, 0, 0), COLLECTED).await?;
     let bench = down.up().await?;
     bench.done().await?;
     Ok("gone with its children, by the garbage collector alone".to_owned())
@@ -106,13 +74,8 @@ pub(super) async fn finished(env: Env) -> Result<String> {
 
 pub(super) async fn operator_down(env: Env) -> Result<String> {
     let bench = Bench::configured(env, SHORT_LEASE).await?;
-    bench.agent("alone", "exec sleep 600", json!({})).await?;
-    bench.submit("alone", json!({})).await?;
-    let run = bench
-        .until("alone", LIMIT, "running", |status| {
-            phase_of(status) == "Running"
-        })
-        .await?;
+    bench.start("alone", "exec sleep 600").await?;
+    let run = bench.running("alone").await?;
     let down = bench.killed().await?;
     let runs = down.runs();
     runs.delete("alone", &DeleteParams::default()).await?;
@@ -128,55 +91,24 @@ pub(super) async fn operator_down(env: Env) -> Result<String> {
     Ok("held while it was down, gone when it was back".to_owned())
 }
 
-pub(super) async fn with_namespace(env: Env) -> Result<String> {
-    let namespaces: Api<Namespace> = Api::all(env.client.clone());
-    let other: Namespace =
-        serde_json::from_value(json!({ "metadata": { "generateName": "t-doomed-" } }))?;
-    let other = namespaces
-        .create(&PostParams::default(), &other)
-        .await?
-        .name_any();
-    let bench = Bench::watching(env, vec![other.clone()]).await?;
-    bench
-        .agent_in(&other, "doomed", "exec sleep 600", json!({}))
-        .await?;
-    bench
-        .agent_in(
-            &other,
-            "queued",
-            "true",
-            json!({ "nodeSelector": { "disk": "golden" } }),
-        )
-        .await?;
-    bench.submit_in(&other, "doomed", json!({})).await?;
-    bench.submit_in(&other, "queued", json!({})).await?;
-    bench.submit_in(&other, "agentless", json!({})).await?;
-    let jobs: Api<Job> = Api::namespaced(bench.env.client.clone(), &other);
+pub(super) async fn with_namespace(mut env: Env) -> Result<String> {
+    let doomed = Doomed::new(&env).await?;
+    let home = std::mem::replace(&mut env.namespace, doomed.name.clone());
+    let watched = vec![doomed.name.clone()];
+    let bench = Bench::planned(env, home, watched, "").await?;
+    bench.agent("doomed", "exec sleep 600", json!({})).await?;
+    let nowhere = json!({ "nodeSelector": { "disk": "golden" } });
+    bench.agent("queued", "true", nowhere).await?;
+    for name in ["doomed", "queued", "agentless"] {
+        bench.submit(name, json!({})).await?;
+    }
+    let jobs: Api<Job> = bench.env.api();
     until("two Jobs", LIMIT, async || {
         let count = jobs.list(&Default::default()).await?.items.len();
-        Ok(if count == 2 {
-            Ok(())
-        } else {
-            Err(format!("{count} Jobs"))
-        })
+        Ok(met(count == 2, || format!("{count} Jobs")))
     })
     .await?;
-    namespaces.delete(&other, &DeleteParams::default()).await?;
-    until(
-        "the namespace to be gone",
-        Duration::from_secs(90),
-        async || {
-            let seen = namespaces.get_opt(&other).await?;
-            Ok(match seen {
-                None => Ok(()),
-                Some(seen) => Err(format!(
-                    "{:?}",
-                    seen.status.and_then(|status| status.conditions)
-                )),
-            })
-        },
-    )
-    .await?;
+    doomed.delete().await?;
     bench.done().await?;
     Ok("three runs and their namespace are gone".to_owned())
 }

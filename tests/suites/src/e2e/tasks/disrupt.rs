@@ -17,7 +17,10 @@ use kube::{
 };
 use nix::sys::signal::Signal;
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{
     Bench, Expect, LIMIT, UNTIL, brief, busy, lasts, phase_of, reason_of, says_all,
@@ -28,13 +31,6 @@ const NODE: &str = "node-0";
 /// The kubelet of a cluster of the testbed, as its first process calls it.
 const KUBELET: &str = "kubelet";
 const HEARTBEAT: Duration = Duration::from_secs(3);
-
-/// The Pod that a run's status names.
-fn pod_name(run: &TaskRun) -> Result<String> {
-    let status = run.status.as_ref();
-    let pod = status.and_then(|status| status.pod.as_ref());
-    Ok(pod.context("no Pod in the status")?.name.clone())
-}
 
 fn job_name(run: &TaskRun) -> &str {
     let status = run.status.as_ref();
@@ -48,13 +44,11 @@ fn is_disrupted(status: &TaskRunStatus) -> bool {
 }
 
 /// Goes on in the same Job: the Job controller replaces what was evicted.
-pub(super) async fn evicted(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    bench.agent("moved", &busy(12), json!({})).await?;
-    bench.submit("moved", json!({})).await?;
+pub(super) async fn evicted(bench: &Bench) -> Result<String> {
+    bench.start("moved", &busy(12)).await?;
     let run = bench.running("moved").await?;
     let pods: Api<Pod> = bench.env.api();
-    let pod = pod_name(&run)?;
+    let pod = bench.pod_of(&run)?;
     pods.evict(&pod, &EvictParams::default()).await?;
     let seen = bench
         .until("moved", LIMIT, "the eviction", is_disrupted)
@@ -64,7 +58,7 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     says_all(&status, &[&pod, NODE, "EvictionByEvictionAPI"])?;
     let said = brief(&status);
     let expect = Expect {
-        events: &["Running", "Disrupted", "Succeeded"],
+        events: &["Running", "Disrupted"],
         disruptions: 1,
         ..Expect::default()
     };
@@ -74,15 +68,13 @@ pub(super) async fn evicted(env: Env) -> Result<String> {
     let second = result.and_then(|result| result.pod_name);
     ensure!(second.is_some_and(|second| second != pod), "another Pod");
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok(said)
 }
 
 /// What a program returns after it was told to stop is no result, whatever it is.
-pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
+pub(super) async fn pod_by_hand(bench: &Bench) -> Result<String> {
     // Several: how the end and the kubelet's last word fall into seconds differs.
     const NAMES: [&str; 4] = ["dies", "smiles-1", "smiles-2", "smiles-3"];
-    let bench = Bench::new(env).await?;
     // None ends by itself before the last is deleted.
     let smile = "trap 'exit 0' TERM; sleep 15 & wait";
     for name in NAMES {
@@ -91,19 +83,18 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
         } else {
             smile.to_owned()
         };
-        bench.agent(name, &script, json!({})).await?;
-        bench.submit(name, json!({})).await?;
+        bench.start(name, &script).await?;
     }
     let pods: Api<Pod> = bench.env.api();
     for name in NAMES {
-        let pod = pod_name(&bench.running(name).await?)?;
+        let pod = bench.pod_of(&bench.running(name).await?)?;
         pods.delete(&pod, &DeleteParams::default()).await?;
         tokio::time::sleep(Duration::from_millis(350)).await;
     }
     let mut said = String::new();
     for name in NAMES {
         let expect = Expect {
-            events: &["Running", "Disrupted", "Succeeded"],
+            events: &["Running", "Disrupted"],
             disruptions: 1,
             // The one that was stopped ended, as its Job says, and stays for a look at it.
             jobs: 2,
@@ -124,19 +115,16 @@ pub(super) async fn pod_by_hand(env: Env) -> Result<String> {
         }
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said)
 }
 
-pub(super) async fn job_by_hand(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn job_by_hand(bench: &Bench) -> Result<String> {
     let ways = [
         ("robbed", DeleteParams::foreground()),
         ("burgled", DeleteParams::background()),
     ];
     for (name, _) in &ways {
-        bench.agent(name, &busy(12), json!({})).await?;
-        bench.submit(name, json!({})).await?;
+        bench.start(name, &busy(12)).await?;
     }
     let jobs: Api<Job> = bench.env.api();
     for (name, way) in &ways {
@@ -146,7 +134,7 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
     let mut said = Vec::new();
     for (name, _) in &ways {
         let expect = Expect {
-            events: &["Running", "JobLost", "Succeeded"],
+            events: &["Running", "JobLost"],
             // The Pod's end may be seen before the Job's: they come by different watches.
             maybe: &["Pending", "Disrupted"],
             disruptions: 1,
@@ -167,14 +155,11 @@ pub(super) async fn job_by_hand(env: Env) -> Result<String> {
         said.push(told);
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said.join("; "))
 }
 
-pub(super) async fn too_many(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    bench.agent("hunted", &busy(600), json!({})).await?;
-    bench.submit("hunted", json!({})).await?;
+pub(super) async fn too_many(bench: &Bench) -> Result<String> {
+    bench.start("hunted", &busy(600)).await?;
     let pods: Api<Pod> = bench.env.api();
     for round in 0..6 {
         let what = format!("running after {round} disruptions");
@@ -188,21 +173,17 @@ pub(super) async fn too_many(env: Env) -> Result<String> {
             .await?;
         let status = seen.status.clone().unwrap_or_default();
         ensure!(status.attempts == 1, "{} attempts", status.attempts);
-        pods.delete(&pod_name(&seen)?, &DeleteParams::default())
+        pods.delete(&bench.pod_of(&seen)?, &DeleteParams::default())
             .await?;
     }
     let expect = Expect {
-        phase: "Failed",
-        reason: "TooManyDisruptions",
         says: &["6 times", "hunted-7-v1"],
-        events: &["Running", "Disrupted", "TooManyDisruptions"],
+        events: &["Running", "Disrupted"],
         disruptions: 6,
         jobs: 5,
-        ..Expect::default()
+        ..Expect::failure("TooManyDisruptions")
     };
-    let said = bench.ends("hunted", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    bench.ends("hunted", expect).await
 }
 
 /// By the command that an administrator types. No other case runs meanwhile: it is the only node.
@@ -211,8 +192,7 @@ pub(super) async fn drained(env: Env) -> Result<String> {
     let cluster = bench.env.testbed("kubectl drain")?;
     let cache = std::env::temp_dir().join(format!("drain-{}", bench.env.namespace));
     let shell = Shell::new(&cluster.folders.kubeconfig(), &cache)?;
-    bench.agent("drained", &busy(12), json!({})).await?;
-    bench.submit("drained", json!({})).await?;
+    bench.start("drained", &busy(12)).await?;
     bench.running("drained").await?;
     // The testbed's own Pods have no controller or local data.
     let line = format!(
@@ -241,7 +221,7 @@ pub(super) async fn drained(env: Env) -> Result<String> {
         std::fs::remove_dir_all(&cache)?;
     }
     let expect = Expect {
-        events: &["Running", "Disrupted", "Unschedulable", "Succeeded"],
+        events: &["Running", "Disrupted", "Unschedulable"],
         disruptions: 1,
         ..Expect::default()
     };
@@ -291,7 +271,7 @@ async fn lose_node(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let control = bench.env.testbed("a lost node")?.control.clone();
     let run = islander(&bench).await?;
-    let pod = pod_name(&run)?;
+    let pod = bench.pod_of(&run)?;
     control.signal(KUBELET, Signal::SIGSTOP).await?;
     let seen = bench
         .until("islander", LIMIT, "the loss", is_disrupted)
@@ -308,10 +288,10 @@ async fn lose_node(env: Env) -> Result<String> {
     control.stop(KUBELET).await?;
     control.restart(KUBELET).await?;
     let expect = Expect {
-        events: &["Running", "Disrupted", "Succeeded"],
+        events: &["Running", "Disrupted"],
         maybe: &["Pending", "Unschedulable"],
         disruptions: 1,
-        within: Duration::from_secs(90),
+        within: Some(Duration::from_secs(90)),
         ..Expect::default()
     };
     let seen = bench.ended("islander", &expect).await?;
@@ -349,11 +329,7 @@ async fn given_up(bench: &Bench, run: &TaskRun, pod: &str) -> Result<()> {
                 phase.as_deref() == Some("Failed")
             });
             ensure!(is_over || count == 1, "{count} Pods at once");
-            Ok(if is_over {
-                Ok(())
-            } else {
-                Err(format!("{count} Pods"))
-            })
+            Ok(met(is_over, || format!("{count} Pods")))
         },
     )
     .await

@@ -18,16 +18,15 @@ use serde_json::json;
 use testkit::{suite::Env, wait::until};
 
 use super::{
-    super::{status_history, why},
+    super::{children::until_gone, events, status_history, why},
     fixture::{Bench, COLLECTED, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all},
 };
 
 /// The Pod goes unread while no operator is there: nobody knows what it returned.
 pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    bench.agent("unread", "sleep 4", json!({})).await?;
-    bench.submit("unread", json!({})).await?;
-    let run = bench.running("unread").await?;
+    bench.start("unread", "sleep 4").await?;
+    let pod = bench.pod_of(&bench.running("unread").await?)?;
     let down = bench.stopped().await?;
     let jobs: Api<Job> = down.env.api();
     until("the Job to be complete", LIMIT, async || {
@@ -37,32 +36,18 @@ pub(super) async fn evidence_lost(env: Env) -> Result<String> {
     })
     .await?;
     let pods: Api<Pod> = down.env.api();
-    let pod = run.status.clone().and_then(|status| status.attempt.pod);
-    let pod = pod.context("no Pod in the status")?.name;
     pods.delete(&pod, &DeleteParams::default()).await?;
-    until("the Pod to be gone", LIMIT, async || {
-        Ok(match pods.get_opt(&pod).await? {
-            None => Ok(()),
-            Some(_) => Err("there".to_owned()),
-        })
-    })
-    .await?;
+    until_gone(&pods, &pod, LIMIT).await?;
     let bench = down.up().await?;
-    let expect = Expect {
-        phase: "Failed",
-        reason: "EvidenceLost",
-        says: &["Job 'unread-7-v1' is complete", "its Pod no longer exists"],
-        events: &["Running", "EvidenceLost"],
-        ..Expect::default()
-    };
+    let expect = Expect::failure("EvidenceLost")
+        .saying(&["Job 'unread-7-v1' is complete", "its Pod no longer exists"]);
     let said = bench.ends("unread", expect).await?;
     bench.done().await?;
     Ok(said)
 }
 
 /// Names as long as they may be, and services that are no names at all.
-pub(super) async fn hostile_names(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn hostile_names(bench: &Bench) -> Result<String> {
     let long = |length: usize| "n".repeat(length);
     let dotted = [long(63), long(63), long(63), long(61)].join(".");
     ensure!(dotted.len() == 253, "{}", dotted.len());
@@ -109,7 +94,6 @@ pub(super) async fn hostile_names(env: Env) -> Result<String> {
         }
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(format!("{} children of {} runs", made.len(), cases.len()))
 }
 
@@ -144,16 +128,10 @@ fn backup(run: &TaskRun, with_annotations: bool) -> TaskRun {
 }
 
 /// A run that had ended, restored without its status, does not run again.
-pub(super) async fn restored(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn restored(bench: &Bench) -> Result<String> {
     bench.agent("good", "sleep 3", json!({})).await?;
     bench.agent("bad", "sleep 3; exit 3", json!({})).await?;
-    let failed = Expect {
-        phase: "Failed",
-        reason: "NonZeroExit",
-        events: &["Running", "NonZeroExit"],
-        ..Expect::default()
-    };
+    let failed = Expect::failure("NonZeroExit");
     let mut said = String::new();
     for (name, expect) in [("good", Expect::default()), ("bad", failed)] {
         bench.submit(name, json!({})).await?;
@@ -164,11 +142,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
             .create(&PostParams::default(), &backup(&before, true))
             .await?;
         ensure!(after.uid() != before.uid(), "another object");
-        let seen = bench
-            .until(name, LIMIT, "known to have ended", |status| {
-                status.progress.is_true("Finished")
-            })
-            .await?;
+        let seen = bench.finished(name, LIMIT).await?;
         let status = seen.status.clone().unwrap_or_default();
         ensure!(
             phase_of(&status) == expect.phase && reason_of(&status) == expect.reason,
@@ -176,7 +150,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
             brief(&status)
         );
         says_all(&status, &["restored", "nothing was started"])?;
-        let told = bench.events(&seen.uid().unwrap_or_default()).await?;
+        let told = events::reasons(&bench.env, &seen.uid().unwrap_or_default()).await?;
         ensure!(told == [expect.reason], "Events {told:?}");
         bench
             .stays_at(&seen, (0, 0), Duration::from_secs(3))
@@ -184,7 +158,6 @@ pub(super) async fn restored(env: Env) -> Result<String> {
         said = brief(&status);
         bench.deletes(&seen).await?;
     }
-    bench.done().await?;
     Ok(said)
 }
 
@@ -193,8 +166,7 @@ pub(super) async fn restored(env: Env) -> Result<String> {
 pub(super) async fn orphaned(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     // The first one runs until its Job is deleted.
-    bench.agent("twin", &busy(600), json!({})).await?;
-    bench.submit("twin", json!({})).await?;
+    bench.start("twin", &busy(600)).await?;
     let before = bench.running("twin").await?;
     let down = bench.stopped().await?;
     let runs = down.runs();
@@ -227,20 +199,13 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
         .runs()
         .create(&PostParams::default(), &backup(&before, false))
         .await?;
-    let seen = bench
-        .until("twin", Duration::from_secs(10), "in the way", |status| {
-            reason_of(status) == "ChildNameTaken"
-        })
-        .await?;
+    let says = [
+        "twin-7-v1-files",
+        "belongs to an earlier TaskRun",
+        "Delete it",
+    ];
+    let seen = bench.waits_for("twin", "ChildNameTaken", &says).await?;
     let status = seen.status.clone().unwrap_or_default();
-    says_all(
-        &status,
-        &[
-            "twin-7-v1-files",
-            "belongs to an earlier TaskRun",
-            "Delete it",
-        ],
-    )?;
     bench
         .stays_at(&seen, (0, 0), Duration::from_secs(3))
         .await?;
@@ -254,11 +219,7 @@ pub(super) async fn orphaned(env: Env) -> Result<String> {
         .await?;
     maps.delete("twin-7-v1-files", &DeleteParams::default())
         .await?;
-    let expect = Expect {
-        events: &["ChildNameTaken", "Running", "Succeeded"],
-        within: Duration::from_secs(120),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["ChildNameTaken", "Running"]).within(Duration::from_secs(120));
     bench.ends("twin", expect).await?;
     bench.done().await?;
     Ok(brief(&status))
@@ -278,11 +239,7 @@ pub(super) async fn kstatus(env: Env) -> Result<String> {
     }
     bench.running("stuck").await?;
     for name in ["good", "bad"] {
-        bench
-            .until(name, LIMIT, "finished", |status| {
-                status.progress.is_true("Finished")
-            })
-            .await?;
+        bench.finished(name, LIMIT).await?;
     }
     for run in &runs {
         bench.deletes(run).await?;

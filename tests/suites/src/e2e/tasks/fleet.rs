@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::tasks::{Agent, TaskRun};
+use api::tasks::Agent;
 use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{Api, ResourceExt, api::ListParams};
 use nix::sys::signal::Signal;
@@ -15,13 +15,8 @@ use super::fixture::{Bench, Expect, LIMIT, phase_of};
 
 pub(super) async fn hand_over(env: Env) -> Result<String> {
     let mut bench = Bench::new(env).await?;
-    bench.agent("long", "sleep 25", json!({})).await?;
-    bench.submit("long", json!({})).await?;
-    bench
-        .until("long", LIMIT, "running", |status| {
-            phase_of(status) == "Running"
-        })
-        .await?;
+    bench.start("long", "sleep 25").await?;
+    bench.running("long").await?;
     let second = bench.another().await?;
     ensure!(
         bench.operator.is_leading().await? && !second.is_leading().await?,
@@ -50,26 +45,12 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
     })
     .await?;
     bench.operator = second;
-    until("the second to lead", Duration::from_secs(2), async || {
-        Ok(if bench.operator.is_leading().await? {
-            Ok(())
-        } else {
-            Err("not yet".to_owned())
-        })
-    })
-    .await?;
+    bench.leads(Duration::from_secs(2)).await?;
 
     let third = bench.another().await?;
     std::mem::replace(&mut bench.operator, third).kill().await?;
     let begin = Instant::now();
-    until("the third to lead", Duration::from_secs(30), async || {
-        Ok(if bench.operator.is_leading().await? {
-            Ok(())
-        } else {
-            Err("not yet".to_owned())
-        })
-    })
-    .await?;
+    bench.leads(Duration::from_secs(30)).await?;
     let after_kill = begin.elapsed();
     let said = bench.ends("long", Expect::default()).await?;
     bench.done().await?;
@@ -80,9 +61,8 @@ pub(super) async fn hand_over(env: Env) -> Result<String> {
     ))
 }
 
-pub(super) async fn canary(env: Env) -> Result<String> {
+pub(super) async fn canary(bench: &Bench) -> Result<String> {
     const CANARY: &str = "canary-7f3a9c51";
-    let bench = Bench::new(env).await?;
     let env = json!({ "env": [{ "name": "API_KEY", "value": CANARY }] });
     bench.agent("sings", "sleep 3", env.clone()).await?;
     bench.agent("fails", "sleep 3; exit 5", env.clone()).await?;
@@ -93,32 +73,24 @@ pub(super) async fn canary(env: Env) -> Result<String> {
         bench.submit(name, json!({})).await?;
     }
     bench.ended("sings", &Expect::default()).await?;
-    let finished = |status: &api::tasks::TaskRunStatus| phase_of(status) == "Failed";
-    bench.until("fails", LIMIT, "failed", finished).await?;
+    bench
+        .until("fails", LIMIT, "failed", |status| {
+            phase_of(status) == "Failed"
+        })
+        .await?;
     bench.waits_for("waits", "Unschedulable", &[]).await?;
     let mut places = vec![
         ("the log", bench.operator.log_text()?),
         ("the metrics", bench.operator.metrics().await?),
     ];
+    let all = ListParams::default();
     let events: Api<Event> = bench.env.api();
-    places.push((
-        "Events",
-        serde_json::to_string(&events.list(&ListParams::default()).await?.items)?,
-    ));
-    for run in bench
-        .env
-        .api::<TaskRun>()
-        .list(&ListParams::default())
-        .await?
-    {
+    let events = serde_json::to_string(&events.list(&all).await?.items)?;
+    places.push(("Events", events));
+    for run in bench.runs().list(&all).await? {
         places.push(("a run", serde_json::to_string(&run)?));
     }
-    for agent in bench
-        .env
-        .api::<Agent>()
-        .list(&ListParams::default())
-        .await?
-    {
+    for agent in bench.env.api::<Agent>().list(&all).await? {
         places.push(("an Agent's status", serde_json::to_string(&agent.status)?));
         ensure!(
             serde_json::to_string(&agent.spec)?.contains(CANARY),
@@ -129,6 +101,5 @@ pub(super) async fn canary(env: Env) -> Result<String> {
     for (place, text) in &places {
         ensure!(!text.contains(CANARY), "the canary is in {place}");
     }
-    bench.done().await?;
     Ok(format!("not in {} places", places.len()))
 }

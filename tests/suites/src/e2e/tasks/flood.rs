@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
-use testkit::{suite::Env, wait::until};
+use testkit::suite::Env;
 use tokio::{
     io::AsyncReadExt,
     net::TcpStream,
@@ -43,15 +43,7 @@ pub(super) async fn silent(env: Env) -> Result<String> {
         Size::Whole => WHOLE,
     };
     let mut bench = Bench::new(env).await?;
-    until("the operator to lead", LIMIT, async || {
-        let is_leading = bench.operator.is_leading().await?;
-        Ok(if is_leading {
-            Ok(())
-        } else {
-            Err("another leads".to_owned())
-        })
-    })
-    .await?;
+    bench.leads(LIMIT).await?;
     let before = lease(&bench).await?;
     let ports = [bench.operator.probe_address, bench.operator.metrics_address];
     let flood = Flood::start(ports, connections);

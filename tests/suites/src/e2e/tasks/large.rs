@@ -10,7 +10,7 @@ use testkit::suite::Env;
 
 use super::{
     super::attacks::tried,
-    fixture::{Bench, Expect, LIMIT, reason_of},
+    fixture::{Bench, Expect},
 };
 
 /// So many runs, and as many ConfigMaps. `cargo xtask bench memory` has 600.
@@ -45,14 +45,8 @@ pub(super) async fn large_files(env: Env) -> Result<String> {
         .buffer_unordered(AT_ONCE)
         .try_collect::<()>()
         .await?;
-    bench
-        .until(
-            &format!("large-{}", COUNT - 1),
-            LIMIT,
-            "suspended",
-            |status| reason_of(status) == "Suspended",
-        )
-        .await?;
+    let last = format!("large-{}", COUNT - 1);
+    bench.says(&last, "Suspended").await?;
     let maps: Api<ConfigMap> = bench.env.api();
     let data = "0123456789abcdef".repeat(DATA / 16);
     let plant = async |number: usize| -> Result<()> {

@@ -16,9 +16,11 @@ mod start;
 mod suspend;
 mod version;
 
+pub(super) use fixture::Tasks;
+
 use testkit::suite::Case;
 
-use crate::cases::{alone, case, last};
+use crate::cases::{alone, case, last, on_bench};
 
 /// What others may try.
 pub(super) fn attacks() -> Vec<Case> {
@@ -28,22 +30,22 @@ pub(super) fn attacks() -> Vec<Case> {
             "C2: objects of another namespace name a run as their owner",
             attacks::other_namespace
         ),
-        case!(
+        on_bench!(
             "planted-files",
             "A2: someone plants the files of a run",
             attacks::planted_files
         ),
-        case!(
+        on_bench!(
             "planted-job",
             "A2: someone plants the Job of a run, which succeeds",
             attacks::planted_job
         ),
-        case!(
+        on_bench!(
             "oom-exit-zero",
             "a process is killed for memory, and the shell returns 0",
             attacks::oom_exit_zero
         ),
-        case!(
+        on_bench!(
             "stripped-finalizer",
             "C5: someone removes the finalizer of a run at work",
             attacks::stripped_finalizer
@@ -63,12 +65,12 @@ pub(super) fn attacks() -> Vec<Case> {
             "A5: 500 silent connections to each port of the operator",
             flood::silent
         ),
-        case!(
+        on_bench!(
             "stolen-token",
             "A1: the token of the operator creates and deletes what is not a run's",
             bounds::stolen_token
         ),
-        case!(
+        on_bench!(
             "planted-children",
             "A2: a user creates objects with the labels and owner of a run",
             bounds::planted_children
@@ -89,80 +91,80 @@ pub(super) fn cases() -> Vec<Case> {
             "the operator killed between any two steps of a supersede",
             version::killed
         ),
-        case!(
+        on_bench!(
             "name-taken",
             "R20: a child's name taken by a foreign object",
             start::name_taken
         ),
-        case!("success", "a run succeeds, with its evidence", end::success),
-        case!(
+        on_bench!("success", "a run succeeds, with its evidence", end::success),
+        on_bench!(
             "contract",
             "the agent finds what the contract promises",
             end::contract
         ),
-        case!("exit-3", "a program that ends with 3", end::exit_3),
-        case!(
+        on_bench!("exit-3", "a program that ends with 3", end::exit_3),
+        on_bench!(
             "oom",
             "a container over its memory limit",
             end::out_of_memory
         ),
-        case!("deadline", "a program that does not end", end::deadline),
-        case!("needs-root", "an image that needs root", end::needs_root),
-        case!(
+        on_bench!("deadline", "a program that does not end", end::deadline),
+        on_bench!("needs-root", "an image that needs root", end::needs_root),
+        on_bench!(
             "result",
             "a required result that is missing",
             end::result_missing
         ),
-        case!("retry", "two failures, then success", end::retry),
-        case!(
+        on_bench!("retry", "two failures, then success", end::retry),
+        on_bench!(
             "unknown-image",
             "start timeout by an unknown image",
             start::unknown_image
         ),
-        case!(
+        on_bench!(
             "no-node",
             "start timeout because no node fits",
             start::no_node
         ),
-        case!("quota", "start timeout by a quota", start::quota),
-        case!(
+        on_bench!("quota", "start timeout by a quota", start::quota),
+        on_bench!(
             "missing-secret",
             "R22: start timeout by a missing Secret",
             start::missing_secret
         ),
-        case!(
+        on_bench!(
             "pod-security",
             "start timeout by Pod Security",
             start::pod_security
         ),
-        case!(
+        on_bench!(
             "job-refused",
             "R01: a Job that cannot be created",
             start::job_refused
         ),
-        case!(
+        on_bench!(
             "agent-missing",
             "the agent is missing, then created",
             start::agent_missing
         ),
-        case!(
+        on_bench!(
             "agent-not-ready",
             "the agent names what is missing, then it is made",
             start::agent_not_ready
         ),
-        case!("too-large", "files beyond 900 KiB", start::too_large),
-        case!(
+        on_bench!("too-large", "files beyond 900 KiB", start::too_large),
+        on_bench!(
             "new-version",
             "a higher version replaces a running one",
             version::running
         ),
-        case!(
+        on_bench!(
             "job-deleted",
             "R10: a Job that is deleted by hand, and it goes on",
             disrupt::job_by_hand
         ),
-        case!("delete-pending", "deleted while pending", delete::pending),
-        case!("delete-running", "deleted while running", delete::running),
+        on_bench!("delete-pending", "deleted while pending", delete::pending),
+        on_bench!("delete-running", "deleted while running", delete::running),
         case!(
             "delete-finished",
             "deleted when finished, without an operator",
@@ -183,77 +185,77 @@ pub(super) fn cases() -> Vec<Case> {
             "SIGTERM hands over within 1 s, SIGKILL changes nothing",
             fleet::hand_over
         ),
-        case!(
+        on_bench!(
             "canary",
             "a secret of the Agent's environment is in nothing of ours",
             fleet::canary
         ),
-        case!(
+        on_bench!(
             "evicted",
             "a Pod that is evicted uses no attempt",
             disrupt::evicted
         ),
-        case!(
+        on_bench!(
             "pod-deleted",
             "a Pod that is deleted by hand, whatever it returns",
             disrupt::pod_by_hand
         ),
-        case!(
+        on_bench!(
             "disrupted-6",
             "the sixth disruption ends the run",
             disrupt::too_many
         ),
-        case!(
+        on_bench!(
             "result-large",
             "a result of more than 4096 bytes",
             end::result_too_large
         ),
-        case!(
+        on_bench!(
             "result-invalid",
             "a result that is not JSON",
             end::result_invalid
         ),
-        case!(
+        on_bench!(
             "after-success",
             "a higher version after success",
             version::finished
         ),
-        case!(
+        on_bench!(
             "two-writers",
             "two add files at once, and both are kept",
             version::two_writers
         ),
-        case!(
+        on_bench!(
             "suspend-first",
             "suspended before the start",
             suspend::suspended_before
         ),
-        case!(
+        on_bench!(
             "suspend-during",
             "suspended while it runs",
             suspend::suspended_during
         ),
-        case!(
+        on_bench!(
             "suspend-between",
             "suspended between attempts",
             suspend::suspended_between
         ),
-        case!(
+        on_bench!(
             "cancel-first",
             "cancelled before the start",
             suspend::cancelled_before
         ),
-        case!(
+        on_bench!(
             "cancel-during",
             "cancelled while it runs",
             suspend::cancelled_during
         ),
-        case!(
+        on_bench!(
             "cancel-between",
             "cancelled between attempts",
             suspend::cancelled_between
         ),
-        case!(
+        on_bench!(
             "keep-children",
             "children go seconds after the end",
             cleanup::kept_for_seconds
@@ -268,12 +270,12 @@ pub(super) fn cases() -> Vec<Case> {
             "cleanup disabled, then configured",
             cleanup::reconfigured
         ),
-        case!(
+        on_bench!(
             "preserve",
             "S0.5: the annotation keeps children; a rejected clean-up is reported and repeated",
             cleanup::preserved
         ),
-        case!(
+        on_bench!(
             "job-vanishes",
             "R09: a Job that vanishes after the end starts nothing",
             cleanup::vanished
@@ -283,12 +285,12 @@ pub(super) fn cases() -> Vec<Case> {
             "a Pod that went unread",
             edge_cases::evidence_lost
         ),
-        case!(
+        on_bench!(
             "names",
             "names and services as hostile as they may be",
             edge_cases::hostile_names
         ),
-        case!(
+        on_bench!(
             "restored",
             "restored without status, it does not run again",
             edge_cases::restored
@@ -298,7 +300,7 @@ pub(super) fn cases() -> Vec<Case> {
             "restored beside a Job that runs",
             edge_cases::orphaned
         ),
-        case!(
+        on_bench!(
             "examples",
             "the agents of examples/ do what they say",
             end::examples

@@ -10,101 +10,73 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testkit::{cluster::apply, suite::Env, wait::until};
+use testkit::{
+    cluster::apply,
+    wait::{met, until},
+};
 
 use super::{
-    super::children::{rejects_jobs, rejects_pods},
-    fixture::{Bench, Expect, LIMIT, phase_of, reason_of},
+    super::{
+        children::{forbid_jobs, rejects_pods},
+        events, merge,
+    },
+    fixture::{Bench, Expect, LIMIT},
 };
 
 /// Long enough to see the cause, short enough not to wait long.
 const START: &str = "14s";
 
-fn from<K: DeserializeOwned>(value: Value) -> Result<K> {
-    Ok(serde_json::from_value(value)?)
-}
-
-/// Submits, waits for the cause to be named, then for the end by start timeout.
-async fn times_out(bench: &Bench, name: &str, cause: &str, says: &[&str]) -> Result<String> {
+/// A run of an agent that cannot start: waits for the cause to be named, then for the end by start timeout.
+async fn times_out(
+    bench: &Bench,
+    name: &str,
+    more: Value,
+    (cause, says): (&str, &[&str]),
+) -> Result<String> {
+    let mut spec = json!({ "startTimeout": START });
+    merge(&mut spec, more);
+    bench.agent(name, "true", spec).await?;
     bench.submit(name, json!({})).await?;
     bench.waits_for(name, cause, says).await?;
     let mut all = vec![cause];
     all.extend(says);
     let expect = Expect {
-        phase: "Failed",
-        reason: "StartTimeout",
         says: &all,
-        events: &[cause, "StartTimeout"],
+        events: &[cause],
         jobs: 0,
-        ..Expect::default()
+        ..Expect::failure("StartTimeout")
     };
     bench.ends(name, expect).await
 }
 
-pub(super) async fn unknown_image(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let more = json!({ "image": "testbed.local/nothing:9", "startTimeout": START });
-    bench.agent("image", "true", more).await?;
-    let said = times_out(
-        &bench,
-        "image",
-        "ImagePullFailed",
-        &["testbed.local/nothing:9"],
-    )
-    .await?;
-    bench.done().await?;
-    Ok(said)
+pub(super) async fn unknown_image(bench: &Bench) -> Result<String> {
+    let image = "testbed.local/nothing:9";
+    let more = json!({ "image": image });
+    times_out(bench, "image", more, ("ImagePullFailed", &[image])).await
 }
 
-pub(super) async fn no_node(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let more = json!({ "nodeSelector": { "disk": "golden" }, "startTimeout": START });
-    bench.agent("nowhere", "true", more).await?;
-    let said = times_out(
-        &bench,
-        "nowhere",
-        "Unschedulable",
-        &["node affinity/selector"],
-    )
-    .await?;
-    bench.done().await?;
-    Ok(said)
+pub(super) async fn no_node(bench: &Bench) -> Result<String> {
+    let more = json!({ "nodeSelector": { "disk": "golden" } });
+    let says = ["node affinity/selector"];
+    times_out(bench, "nowhere", more, ("Unschedulable", &says)).await
 }
 
-pub(super) async fn quota(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let quota: ResourceQuota = from(json!({
-        "metadata": { "name": "no-pods" }, "spec": { "hard": { "pods": "0" } },
-    }))?;
-    bench
-        .env
-        .api()
-        .create(&PostParams::default(), &quota)
-        .await?;
+pub(super) async fn quota(bench: &Bench) -> Result<String> {
+    let hard = json!({ "hard": { "pods": "0" } });
+    let quota = json!({ "metadata": { "name": "no-pods" }, "spec": hard });
+    bench.env.create::<ResourceQuota>(quota).await?;
     rejects_pods(&bench.env, "exceeded quota: no-pods").await?;
-    bench
-        .agent("full", "true", json!({ "startTimeout": START }))
-        .await?;
-    let said = times_out(&bench, "full", "QuotaExceeded", &["no-pods"]).await?;
-    bench.done().await?;
-    Ok(said)
+    let says = ["no-pods"];
+    times_out(bench, "full", json!({}), ("QuotaExceeded", &says)).await
 }
 
-pub(super) async fn missing_secret(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn missing_secret(bench: &Bench) -> Result<String> {
     let secret = json!([{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "the-key", "key": "k" } } }]);
-    bench
-        .agent(
-            "keyless",
-            "true",
-            json!({ "env": secret, "startTimeout": START }),
-        )
-        .await?;
-    let said = times_out(&bench, "keyless", "SecretNotFound", &["the-key"]).await?;
+    let more = json!({ "env": secret });
+    let said = times_out(bench, "keyless", more, ("SecretNotFound", &["the-key"])).await?;
     // The same again, and this time someone creates it.
     bench
         .agent("keyed", "sleep 3", json!({ "env": secret }))
@@ -113,22 +85,15 @@ pub(super) async fn missing_secret(env: Env) -> Result<String> {
     bench
         .waits_for("keyed", "SecretNotFound", &["the-key"])
         .await?;
-    let key: Secret =
-        from(json!({ "metadata": { "name": "the-key" }, "stringData": { "k": "v" } }))?;
-    bench.env.api().create(&PostParams::default(), &key).await?;
-    let expect = Expect {
-        events: &["SecretNotFound", "Running", "Succeeded"],
-        within: Duration::from_secs(90),
-        ..Expect::default()
-    };
+    let key = json!({ "metadata": { "name": "the-key" }, "stringData": { "k": "v" } });
+    bench.env.create::<Secret>(key).await?;
+    let expect = Expect::after(&["SecretNotFound", "Running"]).within(Duration::from_secs(90));
     bench.ends("keyed", expect).await?;
-    bench.done().await?;
     Ok(said)
 }
 
 /// Our Pods satisfy `restricted`; something that is put into them (a mesh's sidecar) may not.
-pub(super) async fn pod_security(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn pod_security(bench: &Bench) -> Result<String> {
     let namespace = bench.env.namespace.clone();
     let namespaces: Api<Namespace> = Api::all(bench.env.client.clone());
     let label =
@@ -136,178 +101,102 @@ pub(super) async fn pod_security(env: Env) -> Result<String> {
     namespaces
         .patch(&namespace, &PatchParams::default(), &Patch::Merge(label))
         .await?;
-    bench.agent("plain", "sleep 3", json!({})).await?;
-    bench.submit("plain", json!({})).await?;
-    bench.ends("plain", Expect::default()).await?;
+    bench
+        .plays("plain", "sleep 3", json!({}), Expect::default())
+        .await?;
 
     let policy = include_str!("injected-sidecar.yaml").replace("NAMESPACE", &namespace);
     apply(&bench.env.client, &namespace, &policy).await?;
     rejects_pods(&bench.env, "violates PodSecurity").await?;
-    bench
-        .agent("meshed", "true", json!({ "startTimeout": START }))
-        .await?;
-    let said = times_out(
-        &bench,
-        "meshed",
-        "AdmissionDenied",
-        &["violates PodSecurity", "restricted"],
-    )
-    .await?;
-    bench.done().await?;
-    Ok(said)
+    let says = ["violates PodSecurity", "restricted"];
+    times_out(bench, "meshed", json!({}), ("AdmissionDenied", &says)).await
 }
 
-pub(super) async fn job_refused(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let quota: ResourceQuota = from(json!({
-        "metadata": { "name": "no-jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } },
-    }))?;
-    let quotas: Api<ResourceQuota> = bench.env.api();
-    quotas.create(&PostParams::default(), &quota).await?;
+pub(super) async fn job_refused(bench: &Bench) -> Result<String> {
+    let quotas = forbid_jobs(&bench.env).await?;
     bench.agent("refused", "sleep 3", json!({})).await?;
-    rejects_jobs(&bench.env, "exceeded quota: no-jobs").await?;
     let run = bench.submit("refused", json!({})).await?;
-    let seen = bench
-        .until("refused", Duration::from_secs(10), "refused", |status| {
-            reason_of(status) == "QuotaExceeded"
-        })
-        .await?;
-    let status = seen.status.clone().unwrap_or_default();
-    super::fixture::says_all(&status, &["create jobs", "refused-7-v1", "no-jobs"])?;
+    // S0.3: the status is not empty.
+    let says = ["create jobs", "refused-7-v1", "no-jobs"];
+    bench.waits_for("refused", "QuotaExceeded", &says).await?;
+    let told = events::reasons(&bench.env, &run.uid().unwrap_or_default()).await?;
     ensure!(
-        phase_of(&status) == "Pending",
-        "S0.3: the status is not empty"
-    );
-    let uid = run.uid().unwrap_or_default();
-    ensure!(
-        bench
-            .events(&uid)
-            .await?
-            .contains(&"QuotaExceeded".to_owned()),
+        told.contains(&"QuotaExceeded".to_owned()),
         "S0.2: the Event"
     );
-    let series = r#"orchestrator_reconcile_errors_total{kind="TaskRun",class="Denied"}"#;
-    ensure!(
-        bench.operator.metric(series).await? >= 1.0,
-        "S0.2: the metric"
-    );
-    let log = bench.operator.log_text()?;
-    let words = [
-        "no-jobs",
-        r#""class":"Denied""#,
-        r#""reason":"QuotaExceeded""#,
-        "/refused\"",
-    ];
-    let is_told = |line: &str| words.iter().all(|word| line.contains(word));
-    ensure!(log.lines().any(is_told), "S0.2: the log");
+    bench
+        .logs_error("Denied", "QuotaExceeded", &["no-jobs", "/refused\""])
+        .await?;
     quotas.delete("no-jobs", &DeleteParams::default()).await?;
-    let expect = Expect {
-        events: &["QuotaExceeded", "Running", "Succeeded"],
-        within: Duration::from_secs(120),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["QuotaExceeded", "Running"]).within(Duration::from_secs(120));
     bench.ends("refused", expect).await?;
-    bench.done().await?;
     Ok("named within one look, and it went on when the quota was gone".to_owned())
 }
 
-pub(super) async fn agent_missing(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn agent_missing(bench: &Bench) -> Result<String> {
     bench.submit("later", json!({})).await?;
     bench
         .waits_for("later", "AgentNotFound", &["'later'"])
         .await?;
     bench.agent("later", "sleep 3", json!({})).await?;
-    let expect = Expect {
-        events: &["AgentNotFound", "Running", "Succeeded"],
-        ..Expect::default()
-    };
-    let said = bench.ends("later", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    let expect = Expect::after(&["AgentNotFound", "Running"]);
+    bench.ends("later", expect).await
 }
 
-pub(super) async fn agent_not_ready(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn agent_not_ready(bench: &Bench) -> Result<String> {
     let more = json!({ "serviceAccountName": "robot" });
     bench.agent("robot", "sleep 3", more).await?;
     let agents: Api<Agent> = bench.env.api();
     until("the Agent to be not Ready", LIMIT, async || {
         let status = agents.get("robot").await?.status.unwrap_or_default();
         let ready = status.progress.condition(condition::READY);
-        Ok(if ready.is_some_and(|one| one.status == "False") {
-            Ok(())
-        } else {
-            Err(format!("{ready:?}"))
-        })
+        let is_false = ready.is_some_and(|one| one.status == "False");
+        Ok(met(is_false, || format!("{ready:?}")))
     })
     .await?;
     bench.submit("robot", json!({})).await?;
     bench
         .waits_for("robot", "AgentNotReady", &["robot", "ServiceAccount"])
         .await?;
-    let account: ServiceAccount = from(json!({ "metadata": { "name": "robot" } }))?;
-    bench
-        .env
-        .api()
-        .create(&PostParams::default(), &account)
-        .await?;
-    let expect = Expect {
-        events: &["AgentNotReady", "Running", "Succeeded"],
-        ..Expect::default()
-    };
-    let said = bench.ends("robot", expect).await?;
-    bench.done().await?;
-    Ok(said)
+    let account = json!({ "metadata": { "name": "robot" } });
+    bench.env.create::<ServiceAccount>(account).await?;
+    let expect = Expect::after(&["AgentNotReady", "Running"]);
+    bench.ends("robot", expect).await
 }
 
-pub(super) async fn too_large(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn too_large(bench: &Bench) -> Result<String> {
     bench.agent("large", "true", json!({})).await?;
     // As few characters as allowed, but more bytes: sizes of the schema are code points.
     let content = "ü".repeat(500 * 1024);
-    let run = bench
-        .submit(
-            "large",
-            json!({ "markdownFiles": [{ "filename": "a.md", "content": content }] }),
-        )
-        .await?;
+    let files = json!([{ "filename": "a.md", "content": content }]);
+    let files = json!({ "markdownFiles": files });
+    let run = bench.submit("large", files).await?;
     let seen = bench
-        .until("large", Duration::from_secs(10), "stalled", |status| {
-            reason_of(status) == "ContextTooLarge"
-        })
+        .waits_for("large", "ContextTooLarge", &["1024000", "921600"])
         .await?;
-    let status = seen.status.clone().unwrap_or_default();
+    let status = seen.status.unwrap_or_default();
     ensure!(
         status.progress.is_true("Stalled"),
         "given up until someone changes it"
     );
-    super::fixture::says_all(&status, &["1024000", "921600"])?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok(status.progress.message.unwrap_or_default())
 }
 
-pub(super) async fn name_taken(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
-    let foreign: Job = from(json!({
+pub(super) async fn name_taken(bench: &Bench) -> Result<String> {
+    let foreign = json!({
         "metadata": { "name": "taken-7-v1", "labels": { "mine": "yes" } },
         "spec": { "suspend": true, "template": { "spec": {
             "restartPolicy": "Never", "containers": [{ "name": "x", "image": "x" }],
         }}},
-    }))?;
+    });
+    let foreign: Job = bench.env.create(foreign).await?;
     let jobs: Api<Job> = bench.env.api();
-    let foreign = jobs.create(&PostParams::default(), &foreign).await?;
-    bench.agent("taken", "sleep 3", json!({})).await?;
-    bench.submit("taken", json!({})).await?;
-    let seen = bench
-        .until("taken", Duration::from_secs(10), "stalled", |status| {
-            reason_of(status) == "ChildNameTaken"
-        })
-        .await?;
-    let status = seen.status.clone().unwrap_or_default();
+    bench.start("taken", "sleep 3").await?;
+    let says = ["Job 'taken-7-v1'", "belongs to someone else"];
+    let seen = bench.waits_for("taken", "ChildNameTaken", &says).await?;
+    let status = seen.status.unwrap_or_default();
     ensure!(status.progress.is_true("Stalled"));
-    super::fixture::says_all(&status, &["Job 'taken-7-v1'", "belongs to someone else"])?;
     let after = jobs.get("taken-7-v1").await?;
     ensure!(
         after.uid() == foreign.uid() && after.labels().contains_key("mine"),
@@ -319,12 +208,7 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
     );
     jobs.delete("taken-7-v1", &DeleteParams::background())
         .await?;
-    let expect = Expect {
-        events: &["ChildNameTaken", "Running", "Succeeded"],
-        within: Duration::from_secs(120),
-        ..Expect::default()
-    };
+    let expect = Expect::after(&["ChildNameTaken", "Running"]).within(Duration::from_secs(120));
     bench.ends("taken", expect).await?;
-    bench.done().await?;
     Ok("named, untouched, and it went on when the name was free".to_owned())
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::suite::Env;
 use tokio::time::Instant;
 
-use super::fixture::{Bench, LIMIT, SHORT_LEASE, brief, phase_of};
+use super::fixture::{Bench, Expect, LIMIT, SHORT_LEASE, brief, phase_of};
 
 /// The spec of version 2: one file more.
 fn second() -> Value {
@@ -51,31 +51,25 @@ async fn succeeds(bench: &Bench, name: &str, version: i64) -> Result<(TaskRun, V
     Ok((seen, status.history))
 }
 
-pub(super) async fn running(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn running(bench: &Bench) -> Result<String> {
     let script = "[ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 2 ] && exit 0; exec sleep 600";
-    bench.agent("again", script, json!({})).await?;
-    bench.submit("again", json!({})).await?;
+    bench.start("again", script).await?;
     bench.running("again").await?;
     bench.patch("again", second()).await?;
-    let (seen, history) = succeeds(&bench, "again", 2).await?;
+    let (seen, history) = succeeds(bench, "again", 2).await?;
     ensure!(
         history.len() == 1 && history[0].context_version == 1,
         "{history:?}"
     );
     ensure!(history[0].reason == "Superseded", "{history:?}");
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok("version 1 was stopped and is in the history, version 2 succeeded".to_owned())
 }
 
-pub(super) async fn finished(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn finished(bench: &Bench) -> Result<String> {
     let script = "echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 3; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
-    bench.agent("sequel", script, json!({})).await?;
-    bench.submit("sequel", json!({})).await?;
-    let expect = super::fixture::Expect::default();
-    let first = bench.ended("sequel", &expect).await?;
+    bench.start("sequel", script).await?;
+    let first = bench.ended("sequel", &Expect::default()).await?;
     let first = first.status.unwrap_or_default();
     bench.patch("sequel", second()).await?;
     let held = bench.running("sequel").await?;
@@ -83,7 +77,7 @@ pub(super) async fn finished(env: Env) -> Result<String> {
         held.finalizers() == ["taskruns.orchestrator.io/finalizer"],
         "held again while it works"
     );
-    let (seen, history) = succeeds(&bench, "sequel", 2).await?;
+    let (seen, history) = succeeds(bench, "sequel", 2).await?;
     let [past] = history.as_slice() else {
         anyhow::bail!("{history:?}");
     };
@@ -101,7 +95,6 @@ pub(super) async fn finished(env: Env) -> Result<String> {
         "the result of version 2"
     );
     bench.deletes(&seen).await?;
-    bench.done().await?;
     Ok("version 1 is in the history with its evidence, version 2 succeeded".to_owned())
 }
 
@@ -128,11 +121,9 @@ async fn add(runs: Api<TaskRun>, name: &str, file: &str) -> Result<usize> {
     }
 }
 
-pub(super) async fn two_writers(env: Env) -> Result<String> {
-    let bench = Bench::new(env).await?;
+pub(super) async fn two_writers(bench: &Bench) -> Result<String> {
     let script = "cat \"$ORCHESTRATOR_CONTEXT_DIR\"/one.md \"$ORCHESTRATOR_CONTEXT_DIR\"/two.md || { trap 'exit 143' TERM; sleep 600 & wait; }";
-    bench.agent("shared", script, json!({})).await?;
-    bench.submit("shared", json!({})).await?;
+    bench.start("shared", script).await?;
     bench.running("shared").await?;
     let (one, two) = tokio::join!(
         add(bench.runs(), "shared", "one.md"),
@@ -157,7 +148,7 @@ pub(super) async fn two_writers(env: Env) -> Result<String> {
         "{}",
         seen.spec.context_version
     );
-    let (seen, history) = succeeds(&bench, "shared", 3).await?;
+    let (seen, history) = succeeds(bench, "shared", 3).await?;
     let versions: Vec<i64> = history.iter().map(|past| past.context_version).collect();
     ensure!(
         versions == [1, 2] || versions == [1],
@@ -187,7 +178,6 @@ pub(super) async fn two_writers(env: Env) -> Result<String> {
     );
     let run = bench.runs().get("taken").await?;
     bench.deletes(&run).await?;
-    bench.done().await?;
     Ok(format!(
         "both files are there, {refusals} refusals; then {error}"
     ))

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    apps::v1::Deployment,
-    core::v1::ResourceQuota,
-    networking::v1::NetworkPolicy,
+    apps::v1::Deployment, core::v1::ResourceQuota, networking::v1::NetworkPolicy,
 };
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::{
-    super::{attacks::tried, why::now},
+    super::{attacks::tried, policies::Bound, why::now},
     fixture::{Bench, LIMIT, both, labelled, namespace},
 };
 
@@ -35,11 +35,7 @@ pub(super) async fn stripped_finalizer(env: Env) -> Result<String> {
     let restored = until("the finalizer", Duration::from_secs(5), async || {
         let seen = tenants.get(&name).await?;
         let is_back = seen.finalizers() == tenant.finalizers();
-        Ok(if is_back {
-            Ok(())
-        } else {
-            Err("none".to_owned())
-        })
+        Ok(met(is_back, || "none".to_owned()))
     });
     tried(restored.await)?;
     bench.deletes(&name).await?;
@@ -52,7 +48,7 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let name = bench.create("a", both()).await?;
     let tenant = bench.running(&name).await?;
-    refuse(&bench, &name).await?;
+    let refusal = refuse(&bench, &name).await?;
     let (gone, all) = (DeleteParams::default(), labelled(&tenant));
     let deployments: Api<Deployment> = bench.of(&name);
     deployments.delete_collection(&gone, &all).await?;
@@ -72,17 +68,13 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
     let begin = std::time::Instant::now();
     let closed = until("default-deny", Duration::from_secs(5), async || {
         let seen = policies.get_opt("default-deny").await?;
-        Ok(if seen.is_some() {
-            Ok(())
-        } else {
-            Err("none".to_owned())
-        })
+        Ok(met(seen.is_some(), || "none".to_owned()))
     });
     tried(closed.await)?;
     let took = begin.elapsed();
     let left = quotas.list(&ListParams::default()).await?.items.len();
     ensure!(left == 0, "the policy of the case refuses no quota");
-    allow(&bench, &name).await?;
+    refusal.release().await?;
     bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok(format!(
@@ -92,33 +84,15 @@ pub(super) async fn deaf_backoff(env: Env) -> Result<String> {
 }
 
 /// Refuses new Deployments and quotas in the namespace of a Tenant.
-async fn refuse(bench: &Bench, name: &str) -> Result<()> {
-    let post = PostParams::default();
-    let policy = serde_json::from_value(json!({
-        "metadata": { "name": name },
-        "spec": {
-            "matchConstraints": { "resourceRules": [
-                { "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"],
-                  "resources": ["deployments"] },
-                { "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"],
-                  "resources": ["resourcequotas"] },
-            ] },
-            "validations": [{ "expression": "false", "message": "not now" }],
-        },
-    }))?;
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.client());
-    policies.create(&post, &policy).await?;
-    let binding = serde_json::from_value(json!({
-        "metadata": { "name": name },
-        "spec": {
-            "policyName": name, "validationActions": ["Deny"],
-            "matchResources": { "namespaceSelector": { "matchLabels": {
-                "kubernetes.io/metadata.name": namespace(name),
-            } } },
-        },
-    }))?;
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.client());
-    bindings.create(&post, &binding).await?;
+async fn refuse(bench: &Bench, name: &str) -> Result<Bound> {
+    let matching = json!({ "matchConstraints": { "resourceRules": [
+        { "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"],
+          "resources": ["deployments"] },
+        { "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"],
+          "resources": ["resourcequotas"] },
+    ] } });
+    let place = namespace(name);
+    let bound = Bound::rejecting(&bench.env, matching, "not now", Some(&place)).await?;
     // The API server hears of its own policies a moment later.
     let quotas: Api<ResourceQuota> = bench.of(name);
     let probe = serde_json::from_value(json!({ "metadata": { "name": "probe" }, "spec": {} }))?;
@@ -132,14 +106,6 @@ async fn refuse(bench: &Bench, name: &str) -> Result<()> {
             Err(_refused) => Ok(()),
         })
     })
-    .await
-}
-
-async fn allow(bench: &Bench, name: &str) -> Result<()> {
-    let gone = DeleteParams::default();
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(bench.client());
-    bindings.delete(name, &gone).await?;
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(bench.client());
-    policies.delete(name, &gone).await?;
-    Ok(())
+    .await?;
+    Ok(bound)
 }

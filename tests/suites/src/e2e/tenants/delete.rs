@@ -1,6 +1,6 @@
 //! How Tenants go, what they leave, and who gets it back.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use api::{
@@ -22,7 +22,11 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use testkit::{operator, suite::Env, wait::until};
+use testkit::{
+    operator,
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::super::reading::says_all;
 use super::fixture::{
@@ -55,17 +59,12 @@ pub(super) async fn with_all(env: Env) -> Result<String> {
 pub(super) async fn blocked(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let deletion = json!({ "policy": "Delete", "deadline": "10s" });
-    let name = bench.create("a", json!({ "deletion": deletion })).await?;
-    bench.running(&name).await?;
-    let map: ConfigMap = serde_json::from_value(json!({
-        "metadata": { "name": "precious", "finalizers": ["example.com/backup"] },
-    }))?;
+    let name = bench.launch("a", json!({ "deletion": deletion })).await?;
+    let metadata = json!({ "name": "precious", "finalizers": ["example.com/backup"] });
+    let map = json!({ "metadata": metadata });
+    bench.put::<ConfigMap>(&name, map).await?;
     let maps: Api<ConfigMap> = bench.of(&name);
-    maps.create(&PostParams::default(), &map).await?;
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     let seen = bench
         .until(&name, Duration::from_secs(30), "blocked", |status| {
             let blockers = ["configmaps", "example.com/backup", &namespace(&name)];
@@ -79,8 +78,7 @@ pub(super) async fn blocked(env: Env) -> Result<String> {
     maps.patch("precious", &PatchParams::default(), &Patch::Merge(&free))
         .await?;
     bench.is_gone(&name).await?;
-    let left = bench.namespaces().get_opt(&namespace(&name)).await?;
-    ensure!(left.is_none(), "the namespace is still there");
+    bench.took_its_namespace(&name).await?;
     Ok(said)
 }
 
@@ -94,14 +92,10 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         spec["owners"] = json!([{ "kind": "User", "name": "carol" }]);
         spec
     };
-    let name = bench.create("a", spec()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec()).await?;
     bench.stores(&name, "kept=yes").await?;
     let pods = pod_uids(&bench, &name).await?;
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     bench.is_gone(&name).await?;
 
     let left = bench.namespaces().get(&namespace(&name)).await?;
@@ -117,18 +111,12 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         left.labels()
     );
     let all = ListParams::default();
-    macro_rules! none {
-        ($($kind:ty),*) => {$(
-            let kind = stringify!($kind);
-            let objects = bench.of::<$kind>(&name);
-            until(&format!("every {kind} to be gone"), LIMIT, async || {
-                let count = objects.list(&ListParams::default()).await?.items.len();
-                Ok(if count == 0 { Ok(()) } else { Err(format!("{count}")) })
-            })
-            .await?;
-        )*};
-    }
-    none!(RoleBinding);
+    let bindings = bench.of::<RoleBinding>(&name);
+    until("every RoleBinding to be gone", LIMIT, async || {
+        let count = bindings.list(&ListParams::default()).await?.items.len();
+        Ok(met(count == 0, || format!("{count}")))
+    })
+    .await?;
     let policies = bench.of::<NetworkPolicy>(&name).list(&all).await?.items;
     let mut closed: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
     closed.sort();
@@ -138,21 +126,15 @@ pub(super) async fn retained(env: Env) -> Result<String> {
     );
     let quotas = bench.of::<ResourceQuota>(&name).list(&all).await?.items;
     ensure!(quotas.len() == 3, "{} quotas are left", quotas.len());
-    let is_marked = |annotations: &BTreeMap<String, String>, labels: &BTreeMap<String, String>| {
-        annotations.get(names::RETAINED_FROM) == Some(&name) && !labels.contains_key(names::UID)
-    };
-    for policy in &policies {
+    let metas = policies.iter().map(|policy| &policy.metadata);
+    for meta in metas.chain(quotas.iter().map(|quota| &quota.metadata)) {
+        let from = meta.annotations.as_ref();
+        let from = from.and_then(|all| all.get(names::RETAINED_FROM));
+        let labels = meta.labels.as_ref();
         ensure!(
-            is_marked(policy.annotations(), policy.labels()),
-            "NetworkPolicy '{}' is not marked as left",
-            policy.name_any()
-        );
-    }
-    for quota in &quotas {
-        ensure!(
-            is_marked(quota.annotations(), quota.labels()),
-            "ResourceQuota '{}' is not marked as left",
-            quota.name_any()
+            from == Some(&name) && labels.is_none_or(|all| !all.contains_key(names::UID)),
+            "{:?} is not marked as left",
+            meta.name
         );
     }
     let kept = bench.ask(&name, "kept").await?;
@@ -172,10 +154,7 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         .await?;
     let other = bench.name("other");
     taken(&bench, &other).await?;
-    bench
-        .tenants()
-        .delete(&other, &DeleteParams::default())
-        .await?;
+    bench.delete(&other).await?;
     bench.is_gone(&other).await?;
 
     // One of the same name does, with the data.
@@ -197,9 +176,8 @@ pub(super) async fn retained(env: Env) -> Result<String> {
         "another namespace"
     );
     bench
-        .change(&name, json!({ "deletion": { "policy": "Delete" } }))
+        .becomes(&name, json!({ "deletion": { "policy": "Delete" } }))
         .await?;
-    bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok("left at work, refused to another, taken back with its data".to_owned())
 }
@@ -256,10 +234,7 @@ pub(super) async fn foreign(env: Env) -> Result<String> {
         quotas.list(&ListParams::default()).await?.items.is_empty(),
         "something was made there"
     );
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     bench.is_gone(&name).await?;
     let after = namespaces.get(&place).await?;
     ensure!(
@@ -290,10 +265,8 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
         .create(&PostParams::default(), &place)
         .await?;
     let maps: Api<ConfigMap> = bench.of(&name);
-    let map = serde_json::from_value(json!({
-        "metadata": { "name": "redis" }, "data": { "theirs": "yes" },
-    }))?;
-    let before = maps.create(&PostParams::default(), &map).await?;
+    let map = json!({ "metadata": { "name": "redis" }, "data": { "theirs": "yes" } });
+    let before: ConfigMap = bench.put(&name, map).await?;
     bench.create("a", json!({ "redis": redis() })).await?;
     let seen = bench
         .until(&name, SAID, "ChildNameTaken", |status| {
@@ -321,28 +294,14 @@ pub(super) async fn name_taken(env: Env) -> Result<String> {
 /// Waits until a Tenant has a child of this kind.
 async fn created(bench: &Bench, name: &str, kind: &str) -> Result<()> {
     until(&format!("a {kind} of {name}"), LIMIT, async || {
+        let (namespaces, place) = (bench.namespaces(), namespace(name));
+        let (sets, deployments) = (bench.of::<StatefulSet>(name), bench.of::<Deployment>(name));
         let is_there = match kind {
-            "Namespace" => bench
-                .namespaces()
-                .get_opt(&namespace(name))
-                .await?
-                .is_some(),
-            "StatefulSet" => bench
-                .of::<StatefulSet>(name)
-                .get_opt("redis")
-                .await?
-                .is_some(),
-            _ => bench
-                .of::<Deployment>(name)
-                .get_opt("server")
-                .await?
-                .is_some(),
+            "Namespace" => namespaces.get_opt(&place).await?.is_some(),
+            "StatefulSet" => sets.get_opt("redis").await?.is_some(),
+            _ => deployments.get_opt("server").await?.is_some(),
         };
-        Ok(if is_there {
-            Ok(())
-        } else {
-            Err("not there".to_owned())
-        })
+        Ok(met(is_there, || "not there".to_owned()))
     })
     .await
 }
@@ -358,15 +317,11 @@ pub(super) async fn killed(env: Env) -> Result<String> {
         // While its children are created, too: each kind is created later than the one before.
         for kind in ["Namespace", "StatefulSet", "Deployment"] {
             created(&bench, &name, kind).await?;
-            bench.kill().await?;
-            bench.restart().await?;
+            bench.replace().await?;
             kills += 1;
         }
         bench.running(&name).await?;
-        bench
-            .tenants()
-            .delete(&name, &DeleteParams::default())
-            .await?;
+        bench.delete(&name).await?;
         let mut last = String::new();
         let tenants = bench.tenants();
         let mut seen_steps = Vec::new();
@@ -376,8 +331,7 @@ pub(super) async fn killed(env: Env) -> Result<String> {
             };
             let said = told(&seen.status.unwrap_or_default());
             if said != last && kills < 40 {
-                bench.kill().await?;
-                bench.restart().await?;
+                bench.replace().await?;
                 kills += 1;
                 seen_steps.push(said.clone());
                 last = said;
@@ -464,10 +418,7 @@ pub(super) async fn absent(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     bench.stop().await?;
     let early = bench.create("early", json!({})).await?;
-    bench
-        .tenants()
-        .delete(&early, &DeleteParams::default())
-        .await?;
+    bench.delete(&early).await?;
     // Nothing holds it: nothing was made.
     ensure!(
         bench.tenants().get_opt(&early).await?.is_none(),
@@ -477,16 +428,12 @@ pub(super) async fn absent(env: Env) -> Result<String> {
     bench.restart().await?;
     bench.running(&name).await?;
     bench.stop().await?;
-    bench
-        .tenants()
-        .delete(&name, &DeleteParams::default())
-        .await?;
+    bench.delete(&name).await?;
     let seen: TenantStatus = bench.tenants().get(&name).await?.status.unwrap_or_default();
     ensure!(!ready_reason(&seen).is_empty(), "{seen:?}");
     bench.restart().await?;
     bench.is_gone(&name).await?;
-    let left = bench.namespaces().get_opt(&namespace(&name)).await?;
-    ensure!(left.is_none(), "its namespace is still there");
+    bench.took_its_namespace(&name).await?;
     Ok("nothing is held without a child; what was deleted meanwhile goes".to_owned())
 }
 

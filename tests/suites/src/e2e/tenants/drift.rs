@@ -19,8 +19,12 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
+use super::super::policies::client_of;
 use super::fixture::{Bench, SAID, both, labelled, namespace, reason};
 
 const REPAIRED: Duration = Duration::from_secs(10);
@@ -86,12 +90,8 @@ pub(super) async fn deletions(env: Env) -> Result<String> {
         Duration::from_secs(60),
         async || {
             let answer = bench.ask(&name, "a").await;
-            let phase = bench
-                .tenants()
-                .get(&name)
-                .await?
-                .status
-                .and_then(|status| status.phase);
+            let seen = bench.tenants().get(&name).await?;
+            let phase = seen.status.and_then(|status| status.phase);
             Ok(match answer {
                 Ok(answer) if answer == "b" && phase == Some(TenantPhase::Running) => Ok(()),
                 other => Err(format!("{other:?} {phase:?}")),
@@ -143,11 +143,7 @@ where
         REPAIRED,
         async || {
             let now = read().await?;
-            Ok(if now == before {
-                Ok(())
-            } else {
-                Err(now.to_string())
-            })
+            Ok(met(now == before, || now.to_string()))
         },
     )
     .await?;
@@ -163,75 +159,28 @@ where
 /// Every kind of child that is edited is repaired, and what others set stays.
 pub(super) async fn edits(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", spec()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec()).await?;
     let a = name.as_str();
-    changed::<ResourceQuota>(
-        &bench,
-        a,
-        "tenant",
-        json!({ "spec": { "hard": { "limits.cpu": "100" } } }),
-        "/spec/hard",
-    )
-    .await?;
-    changed::<LimitRange>(
-        &bench,
-        a,
-        "tenant",
-        json!({ "spec": { "limits": [] } }),
-        "/spec/limits",
-    )
-    .await?;
-    let mallory = json!({ "subjects": [{ "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io" }] });
-    changed::<RoleBinding>(&bench, a, "tenant-owner", mallory, "/subjects").await?;
-    changed::<NetworkPolicy>(
-        &bench,
-        a,
-        "default-deny",
-        json!({ "spec": { "ingress": [{}] } }),
-        "/spec/ingress",
-    )
-    .await?;
-    changed::<NetworkPolicy>(
-        &bench,
-        a,
-        "allow-inside",
-        json!({ "spec": { "egress": [{}] } }),
-        "/spec/egress",
-    )
-    .await?;
-    changed::<ConfigMap>(
-        &bench,
-        a,
-        "redis",
-        json!({ "data": { "redis.conf": "port 1\n" } }),
-        "/data",
-    )
-    .await?;
-    changed::<Service>(
-        &bench,
-        a,
-        "server",
-        json!({ "spec": { "selector": { "orchestrator.io/component": "redis" } } }),
-        "/spec/selector",
-    )
-    .await?;
-    changed::<Deployment>(
-        &bench,
-        a,
-        "server",
-        json!({ "spec": { "replicas": 0 } }),
-        "/spec/replicas",
-    )
-    .await?;
-    changed::<StatefulSet>(
-        &bench,
-        a,
-        "redis",
-        json!({ "spec": { "replicas": 0 } }),
-        "/spec/replicas",
-    )
-    .await?;
+    macro_rules! repaired {
+        ($($kind:ident $object:literal $field:literal: $patch:tt),* $(,)?) => {$(
+            changed::<$kind>(&bench, a, $object, json!($patch), $field).await?;
+        )*};
+    }
+    repaired! {
+        ResourceQuota "tenant" "/spec/hard": { "spec": { "hard": { "limits.cpu": "100" } } },
+        LimitRange "tenant" "/spec/limits": { "spec": { "limits": [] } },
+        RoleBinding "tenant-owner" "/subjects": { "subjects": [
+            { "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io" },
+        ] },
+        NetworkPolicy "default-deny" "/spec/ingress": { "spec": { "ingress": [{}] } },
+        NetworkPolicy "allow-inside" "/spec/egress": { "spec": { "egress": [{}] } },
+        ConfigMap "redis" "/data": { "data": { "redis.conf": "port 1\n" } },
+        Service "server" "/spec/selector": {
+            "spec": { "selector": { "orchestrator.io/component": "redis" } }
+        },
+        Deployment "server" "/spec/replicas": { "spec": { "replicas": 0 } },
+        StatefulSet "redis" "/spec/replicas": { "spec": { "replicas": 0 } },
+    }
     // The labels of ours, too, also those by which it is found.
     let deployments: Api<Deployment> = bench.of(a);
     let labels =
@@ -241,11 +190,9 @@ pub(super) async fn edits(env: Env) -> Result<String> {
         .await?;
     until("the labels", REPAIRED, async || {
         let seen = deployments.get("server").await?;
-        Ok(if seen.labels().contains_key(api::names::UID) {
-            Ok(())
-        } else {
-            Err(format!("{:?}", seen.labels()))
-        })
+        Ok(met(seen.labels().contains_key(api::names::UID), || {
+            format!("{:?}", seen.labels())
+        }))
     })
     .await?;
     // And those of the namespace.
@@ -264,28 +211,25 @@ pub(super) async fn edits(env: Env) -> Result<String> {
             .get("pod-security.kubernetes.io/enforce")
             .cloned();
         let is_kept = seen.labels().contains_key("team");
-        Ok(if level.as_deref() == Some("restricted") && is_kept {
-            Ok(())
-        } else {
-            Err(format!("{:?}", seen.labels()))
-        })
+        Ok(met(
+            level.as_deref() == Some("restricted") && is_kept,
+            || format!("{:?}", seen.labels()),
+        ))
     })
     .await?;
     bench.running(&name).await?;
     // R53: a removed rule removes its policy, and so does 'enabled: false', which is said.
     bench
-        .change(a, json!({ "networkPolicy": { "ingressRules": [] } }))
+        .becomes(a, json!({ "networkPolicy": { "ingressRules": [] } }))
         .await?;
-    bench.running(&name).await?;
     let policies: Api<NetworkPolicy> = bench.of(a);
     ensure!(
         policies.get_opt("ingress-0").await?.is_none(),
         "R53: the rule's policy is still there"
     );
-    bench
-        .change(a, json!({ "networkPolicy": { "enabled": false } }))
+    let seen = bench
+        .becomes(a, json!({ "networkPolicy": { "enabled": false } }))
         .await?;
-    let seen = bench.running(&name).await?;
     let left = policies.list(&ListParams::default()).await?.items.len();
     ensure!(left == 0, "R53: {left} policies are left");
     let said = reason(
@@ -297,18 +241,20 @@ pub(super) async fn edits(env: Env) -> Result<String> {
     Ok("12 edits repaired; labels and annotations of others kept".to_owned())
 }
 
-pub(super) fn as_user(env: &Env, user: &str) -> Result<Client> {
-    let mut config = env.config.clone();
-    config.auth_info.impersonate = Some(user.to_owned());
-    config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
-    Ok(Client::try_from(config)?)
-}
-
 pub(super) fn is_forbidden<T: Debug>(what: &str, result: kube::Result<T>) -> Result<()> {
     match result {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
         other => anyhow::bail!("{what}: {other:?}"),
     }
+}
+
+/// Objects of a namespace, as this user.
+fn at<K>(client: &Client, namespace: &str) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(client.clone(), namespace)
 }
 
 /// An owner can use his namespace, and nothing else.
@@ -319,24 +265,22 @@ pub(super) async fn owners(env: Env) -> Result<String> {
     let b = bench.create("b", own("bob")).await?;
     bench.running(&a).await?;
     bench.running(&b).await?;
-    let alice = as_user(&bench.env, "alice")?;
-    let post = PostParams::default();
+    let alice = client_of(&bench.env, "alice")?;
+    let (post, all, gone) = (
+        PostParams::default(),
+        ListParams::default(),
+        DeleteParams::default(),
+    );
     let map: ConfigMap =
         serde_json::from_value(json!({ "metadata": { "name": "hers" }, "data": { "a": "b" } }))?;
     let here = namespace(&a);
     let there = namespace(&b);
 
-    Api::<ConfigMap>::namespaced(alice.clone(), &here)
-        .create(&post, &map)
-        .await?;
-    let pods: Api<Pod> = Api::namespaced(alice.clone(), &here);
-    let count = pods.list(&ListParams::default()).await?.items.len();
+    at::<ConfigMap>(&alice, &here).create(&post, &map).await?;
+    let count = at::<Pod>(&alice, &here).list(&all).await?.items.len();
     ensure!(count >= 1, "she does not see her Pods");
-    Api::<Secret>::namespaced(alice.clone(), &here)
-        .get("tenant-redis")
-        .await?;
-    let deployments: Api<Deployment> = Api::namespaced(alice.clone(), &here);
-    let deployment: Deployment = serde_json::from_value(json!({
+    at::<Secret>(&alice, &here).get("tenant-redis").await?;
+    let deployment = serde_json::from_value(json!({
         "metadata": { "name": "hers" },
         "spec": {
             "selector": { "matchLabels": { "app": "hers" } },
@@ -346,90 +290,62 @@ pub(super) async fn owners(env: Env) -> Result<String> {
             },
         },
     }))?;
-    deployments.create(&post, &deployment).await?;
+    at::<Deployment>(&alice, &here)
+        .create(&post, &deployment)
+        .await?;
 
     // What would open it.
-    let policy: NetworkPolicy = serde_json::from_value(json!({
+    let policy = serde_json::from_value(json!({
         "metadata": { "name": "open" }, "spec": { "podSelector": {}, "ingress": [{}] },
     }))?;
-    let policies: Api<NetworkPolicy> = Api::namespaced(alice.clone(), &here);
+    let policies = at::<NetworkPolicy>(&alice, &here);
     is_forbidden("a policy", policies.create(&post, &policy).await)?;
-    is_forbidden(
-        "deleting a policy",
-        policies
-            .delete("default-deny", &DeleteParams::default())
-            .await,
-    )?;
-    let quotas: Api<ResourceQuota> = Api::namespaced(alice.clone(), &here);
-    is_forbidden(
-        "deleting a quota",
-        quotas
-            .delete("tenant-probes", &DeleteParams::default())
-            .await,
-    )?;
-    let services: Api<Service> = Api::namespaced(alice.clone(), &here);
+    let deleted = policies.delete("default-deny", &gone).await;
+    is_forbidden("deleting a policy", deleted)?;
+    let quotas = at::<ResourceQuota>(&alice, &here);
+    let deleted = quotas.delete("tenant-probes", &gone).await;
+    is_forbidden("deleting a quota", deleted)?;
+    let services = at::<Service>(&alice, &here);
     for kind in ["NodePort", "LoadBalancer"] {
-        let service: Service = serde_json::from_value(json!({
+        let service = serde_json::from_value(json!({
             "metadata": { "name": "open" },
             "spec": { "type": kind, "selector": { "app": "hers" }, "ports": [{ "port": 80 }] },
         }))?;
         is_forbidden(kind, services.create(&post, &service).await)?;
     }
-    let binding: RoleBinding = serde_json::from_value(json!({
+    let binding = serde_json::from_value(json!({
         "metadata": { "name": "more" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice" }],
     }))?;
-    let bindings: Api<RoleBinding> = Api::namespaced(alice.clone(), &here);
+    let bindings = at::<RoleBinding>(&alice, &here);
     is_forbidden("a binding", bindings.create(&post, &binding).await)?;
     let namespaces: Api<Namespace> = Api::all(alice.clone());
     let open =
         json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "privileged" } } });
-    is_forbidden(
-        "her namespace's labels",
-        namespaces
-            .patch(&here, &PatchParams::default(), &Patch::Merge(&open))
-            .await,
-    )?;
+    let (params, open) = (PatchParams::default(), Patch::Merge(&open));
+    let opened = namespaces.patch(&here, &params, &open).await;
+    is_forbidden("her namespace's labels", opened)?;
 
     // What is not hers.
-    is_forbidden("namespaces", namespaces.list(&ListParams::default()).await)?;
-    is_forbidden(
-        "Tenants",
-        Api::<Tenant>::all(alice.clone())
-            .list(&ListParams::default())
-            .await,
-    )?;
-    is_forbidden(
-        "Bob's Pods",
-        Api::<Pod>::namespaced(alice.clone(), &there)
-            .list(&ListParams::default())
-            .await,
-    )?;
-    is_forbidden(
-        "Bob's password",
-        Api::<Secret>::namespaced(alice.clone(), &there)
-            .get("tenant-redis")
-            .await,
-    )?;
-    is_forbidden(
-        "a map at Bob's",
-        Api::<ConfigMap>::namespaced(alice.clone(), &there)
-            .create(&post, &map)
-            .await,
-    )?;
-    is_forbidden(
-        "Secrets of the cluster",
-        Api::<Secret>::all(alice).list(&ListParams::default()).await,
-    )?;
+    is_forbidden("namespaces", namespaces.list(&all).await)?;
+    let tenants: Api<Tenant> = Api::all(alice.clone());
+    is_forbidden("Tenants", tenants.list(&all).await)?;
+    let pods = at::<Pod>(&alice, &there).list(&all).await;
+    is_forbidden("Bob's Pods", pods)?;
+    let password = at::<Secret>(&alice, &there).get("tenant-redis").await;
+    is_forbidden("Bob's password", password)?;
+    let theirs = at::<ConfigMap>(&alice, &there).create(&post, &map).await;
+    is_forbidden("a map at Bob's", theirs)?;
+    let secrets: Api<Secret> = Api::all(alice);
+    is_forbidden("Secrets of the cluster", secrets.list(&all).await)?;
 
     // When she is no owner any more, it ends.
-    bench.change(&a, json!({ "owners": [] })).await?;
-    bench.running(&a).await?;
-    let pods = Api::<Pod>::namespaced(as_user(&bench.env, "alice")?, &here);
+    bench.becomes(&a, json!({ "owners": [] })).await?;
+    let pods = at::<Pod>(&client_of(&bench.env, "alice")?, &here);
     // The API server hears of it a moment later than who watches it.
     until("her old Pods to be forbidden", SAID, async || {
-        let answer = pods.list(&ListParams::default()).await;
+        let answer = pods.list(&all).await;
         Ok(is_forbidden("her old Pods", answer).map_err(|error| error.to_string()))
     })
     .await?;

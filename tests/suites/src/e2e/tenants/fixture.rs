@@ -3,7 +3,10 @@
 //! Tenants belong to no namespace, so one operator works on those of all cases. A case that stops it has
 //! the cluster for itself.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 use ::why::gather::TargetKind;
 use anyhow::{Context, Result, ensure};
@@ -23,6 +26,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{AttachParams, DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use testkit::{
     cluster::apply,
@@ -108,19 +112,10 @@ pub(super) async fn judge() -> Result<usize> {
 }
 
 async fn start(env: &Env) -> Result<Operator> {
-    let binary = testkit::process::this_program()?;
-    let folder = binary.parent().context("this program is in no folder")?;
     let plan = Plan {
-        binary: operator::built(folder)?,
-        operator: "tenants",
-        home: HOME.to_owned(),
-        watched: Vec::new(),
         // Who is killed is followed soon.
         config: "leaderElection: {leaseDurationSeconds: 3, renewSeconds: 1}\n".to_owned(),
-        permissions: api::tenants::OPERATOR.permissions,
-        network: None,
-        endpoint: None,
-        environment: Vec::new(),
+        ..Plan::new(operator::built()?, &api::tenants::OPERATOR, HOME)
     };
     Operator::start(&env.client, &env.config, &plan).await
 }
@@ -195,10 +190,26 @@ impl Bench {
         Api::namespaced(self.client(), &namespace(tenant))
     }
 
-    /// Kills the operator at once. The next one waits until its Lease is over.
-    pub(super) async fn kill(&self) -> Result<()> {
+    /// Creates an object in the namespace of a Tenant.
+    pub(super) async fn put<K>(&self, tenant: &str, object: Value) -> Result<K>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let mut there = self.env.clone();
+        there.namespace = namespace(tenant);
+        there.create(object).await
+    }
+
+    /// Kills the operator at once, and starts another, which waits until its Lease is over.
+    pub(super) async fn replace(&self) -> Result<()> {
         let operator = OPERATOR.lock().await.take().context("no operator")?;
-        operator.kill().await
+        operator.kill().await?;
+        self.restart().await
     }
 
     /// Asks the operator to stop.
@@ -251,6 +262,19 @@ impl Bench {
             .tenants()
             .patch(name, &params, &Patch::Merge(patch))
             .await?)
+    }
+
+    /// A Tenant that runs; `more` is merged into its spec.
+    pub(super) async fn launch(&self, word: &str, more: Value) -> Result<String> {
+        let name = self.create(word, more).await?;
+        self.running(&name).await?;
+        Ok(name)
+    }
+
+    /// Changes a Tenant's spec, and waits until it runs so.
+    pub(super) async fn becomes(&self, name: &str, spec: Value) -> Result<Tenant> {
+        self.change(name, spec).await?;
+        self.running(name).await
     }
 
     /// Waits until a Tenant looks as wanted; what is seen on the way must be sane.
@@ -376,10 +400,20 @@ impl Bench {
 
     /// Deletes a Tenant and waits until it and its namespace are gone.
     pub(super) async fn deletes(&self, name: &str) -> Result<()> {
-        self.tenants()
-            .delete(name, &DeleteParams::default())
-            .await?;
+        self.delete(name).await?;
         self.is_gone(name).await?;
+        self.took_its_namespace(name).await
+    }
+
+    /// Asks for the deletion of a Tenant, without waiting for it.
+    pub(super) async fn delete(&self, name: &str) -> Result<()> {
+        let params = DeleteParams::default();
+        self.tenants().delete(name, &params).await?;
+        Ok(())
+    }
+
+    /// A Tenant that is gone took its namespace with it.
+    pub(super) async fn took_its_namespace(&self, name: &str) -> Result<()> {
         let namespace = self.namespaces().get_opt(&namespace(name)).await?;
         ensure!(namespace.is_none(), "the Tenant went before its namespace");
         Ok(())

@@ -7,10 +7,13 @@ use api::tenants::{ExpectedResult, Tenant, TenantStatus, condition};
 use k8s_openapi::api::{core::v1::Pod, networking::v1::NetworkPolicy};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::fixture::{Bench, HOME, SAID, both, reason, told_of};
 
@@ -52,10 +55,8 @@ fn tried(status: &TenantStatus) -> Vec<String> {
 /// With policies enforced it is proven, and what was tried is listed.
 pub(super) async fn proven(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let b = bench.create("b", both()).await?;
-    bench.running(&b).await?;
-    let a = bench.create("a", probed(both())).await?;
-    bench.running(&a).await?;
+    let b = bench.launch("b", both()).await?;
+    let a = bench.launch("a", probed(both())).await?;
     let seen = is(&bench, &a, "True", "Isolated").await?;
     let status = seen.status.context("no status")?;
     let known = status.isolation.clone().context("no isolation")?;
@@ -81,10 +82,10 @@ pub(super) async fn proven(env: Env) -> Result<String> {
 
     // A policy that someone made by hand is found at once, and said.
     let policies: Api<NetworkPolicy> = bench.of(&a);
-    let open: NetworkPolicy = serde_json::from_value(json!({
+    let open = json!({
         "metadata": { "name": "by-hand" }, "spec": { "podSelector": {}, "ingress": [{}] },
-    }))?;
-    policies.create(&PostParams::default(), &open).await?;
+    });
+    bench.put::<NetworkPolicy>(&a, open).await?;
     let begin = std::time::Instant::now();
     let seen = is(&bench, &a, "False", "UnmanagedPolicy").await?;
     let took = begin.elapsed();
@@ -99,11 +100,7 @@ pub(super) async fn proven(env: Env) -> Result<String> {
     let series = r#"orchestrator_resource_status_condition{kind="Tenant",condition="NetworkIsolated",status="False"}"#;
     until("the metric", SAID, async || {
         let count = bench.metric(series).await?;
-        Ok(if count > 0.5 {
-            Ok(())
-        } else {
-            Err(format!("{count}"))
-        })
+        Ok(met(count > 0.5, || format!("{count}")))
     })
     .await?;
     policies.delete("by-hand", &DeleteParams::default()).await?;
@@ -137,11 +134,7 @@ async fn gone(bench: &Bench, tenant: &str) -> Result<()> {
         async || {
             let left =
                 inside.list(&ours).await?.items.len() + home.list(&outside).await?.items.len();
-            Ok(if left == 0 {
-                Ok(())
-            } else {
-                Err(format!("{left} are left"))
-            })
+            Ok(met(left == 0, || format!("{left} are left")))
         },
     )
     .await
@@ -151,12 +144,11 @@ async fn gone(bench: &Bench, tenant: &str) -> Result<()> {
 pub(super) async fn nothing(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let name = bench
-        .create(
+        .launch(
             "a",
             probed(json!({ "networkPolicy": { "enabled": false } })),
         )
         .await?;
-    bench.running(&name).await?;
     is(&bench, &name, "False", "PoliciesDisabled").await?;
     bench.explained(&name, "PoliciesDisabled").await?;
     bench.deletes(&name).await?;

@@ -19,11 +19,13 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::{
-    super::attacks::tried,
-    drift::as_user,
+    super::{attacks::tried, policies::client_of},
     fixture::{Bench, both, exec, namespace, server},
 };
 
@@ -92,8 +94,7 @@ where
 /// the password of its Redis.
 pub(super) async fn password_by_image(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", both()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", both()).await?;
     let (user, post) = (bench.name("mallory"), PostParams::default());
     let role: ClusterRole = serde_json::from_value(json!({
         "metadata": { "name": user },
@@ -110,7 +111,7 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
     let bindings: Api<ClusterRoleBinding> = Api::all(bench.client());
     roles.create(&post, &role).await?;
     bindings.create(&post, &binding).await?;
-    let mallory = as_user(&bench.env, &user)?;
+    let mallory = client_of(&bench.env, &user)?;
     let tenants: Api<Tenant> = Api::all(mallory);
     let evil = json!({ "server": { "image": "evil.example/server:1" } });
     let out = json!([{ "to": [{ "network": "0.0.0.0/0" }], "ports": [{ "port": 443 }] }]);
@@ -155,20 +156,17 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
             .context("a harmless change")?;
     }
     // Who may read the password may change the program that gets it.
-    let role: Role = serde_json::from_value(json!({
+    let role = json!({
         "metadata": { "name": "reader" },
         "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["tenant-redis"],
                     "verbs": ["get"] }],
-    }))?;
-    let binding: RoleBinding = serde_json::from_value(json!({
+    });
+    let binding = json!({
         "metadata": { "name": "reader" }, "subjects": subjects,
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
-    }))?;
-    bench.of::<Role>(&name).create(&post, &role).await?;
-    bench
-        .of::<RoleBinding>(&name)
-        .create(&post, &binding)
-        .await?;
+    });
+    bench.put::<Role>(&name, role).await?;
+    bench.put::<RoleBinding>(&name, binding).await?;
     until("the reader to be accepted", ACTS, async || {
         let answer = patched(&tenants, &name, &evil).await;
         Ok(answer.map(drop).map_err(|error| error.to_string()))
@@ -184,9 +182,8 @@ pub(super) async fn password_by_image(env: Env) -> Result<String> {
 /// A Tenant without a server, whose owner is this user.
 async fn owned(bench: &Bench, user: &str) -> Result<(String, Client)> {
     let owners = json!({ "owners": [{ "kind": "User", "name": user }] });
-    let name = bench.create("a", owners).await?;
-    bench.running(&name).await?;
-    Ok((name, as_user(&bench.env, user)?))
+    let name = bench.launch("a", owners).await?;
+    Ok((name, client_of(&bench.env, user)?))
 }
 
 /// A6.1: an owner claims an address of someone else by `externalIPs` of a Service.
@@ -367,11 +364,7 @@ async fn connects(pods: &Api<Pod>, pod: &str, address: &str, port: u16) -> Resul
 async fn opens(what: &str, pods: &Api<Pod>, pod: &str, to: (&str, u16)) -> Result<()> {
     until(&format!("{what} to be reached"), ENFORCED, async || {
         let is_open = connects(pods, pod, to.0, to.1).await?;
-        Ok(if is_open {
-            Ok(())
-        } else {
-            Err("blocked".to_owned())
-        })
+        Ok(met(is_open, || "blocked".to_owned()))
     })
     .await
 }
@@ -405,8 +398,7 @@ pub(super) async fn retained_opens(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let mut spec = both();
     spec["deletion"] = json!({ "policy": "Retain" });
-    let name = bench.create("a", spec).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec).await?;
     bench.stores(&name, "kept=yes").await?;
     let others: Api<Pod> = Api::namespaced(bench.client(), &bench.env.namespace);
     let listens = format!("while true; do echo open | nc -l -p {PORT}; done");
@@ -418,7 +410,7 @@ pub(super) async fn retained_opens(env: Env) -> Result<String> {
     opens("a Pod without policies", &others, "spy", (&open, PORT)).await?;
     stays_closed("the Redis of a Tenant", &others, "spy", (&redis, 6379)).await?;
     let gone = DeleteParams::default();
-    bench.tenants().delete(&name, &gone).await?;
+    bench.delete(&name).await?;
     bench.is_gone(&name).await?;
     stays_closed(
         "the Redis of a retained namespace",
@@ -447,8 +439,7 @@ pub(super) async fn internet_inside(env: Env) -> Result<String> {
     };
     let mut spec = rule(json!({ "network": "0.0.0.0/0" }));
     spec["server"] = server();
-    let name = bench.create("a", spec).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec).await?;
     let pods: Api<Pod> = bench.of(&name);
     started(&pods, pod("spy", "sleep 600")).await?;
     opens("everything", &pods, "spy", (&victim, PORT)).await?;
@@ -464,9 +455,8 @@ pub(super) async fn internet_inside(env: Env) -> Result<String> {
         .find_map(|one| one.port);
     let port = u16::try_from(port.context("no port")?)?;
     bench
-        .change(&name, rule(json!({ "internet": true })))
+        .becomes(&name, rule(json!({ "internet": true })))
         .await?;
-    bench.running(&name).await?;
     stays_closed("a Pod of someone else", &pods, "spy", (&victim, PORT)).await?;
     stays_closed("the API server", &pods, "spy", (&address, port)).await?;
     stays_closed(

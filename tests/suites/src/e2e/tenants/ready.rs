@@ -17,7 +17,10 @@ use kube::{
     core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
-use testkit::{suite::Env, wait::until};
+use testkit::{
+    suite::Env,
+    wait::{met, until},
+};
 
 use super::super::status_history::StatusHistory;
 use super::fixture::{
@@ -218,13 +221,11 @@ pub(super) async fn changes(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
     let mut spec = both();
     spec["resources"] = json!({ "pods": { "limit": 5 }, "cpu": { "limit": "4" } });
-    let name = bench.create("a", spec).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", spec).await?;
 
-    bench
-        .change(&name, json!({ "server": { "replicas": 2 } }))
+    let seen = bench
+        .becomes(&name, json!({ "server": { "replicas": 2 } }))
         .await?;
-    let seen = bench.running(&name).await?;
     let part = seen.status.unwrap_or_default().server_status;
     let part = part.context("no server")?;
     ensure!(
@@ -232,18 +233,16 @@ pub(super) async fn changes(env: Env) -> Result<String> {
         "{part:?}"
     );
     bench
-        .change(&name, json!({ "server": { "replicas": 1 } }))
+        .becomes(&name, json!({ "server": { "replicas": 1 } }))
         .await?;
-    bench.running(&name).await?;
 
     // Another image: here another name of the same.
     let other = "testbed.local/notes:another";
     if let Ok(cluster) = bench.env.testbed("another image") {
         cluster.tag_image(NOTES, other).await?;
         bench
-            .change(&name, json!({ "server": { "image": other } }))
+            .becomes(&name, json!({ "server": { "image": other } }))
             .await?;
-        bench.running(&name).await?;
         for pod in bench.pods(&name, "server").await? {
             let image = pod.spec.context("no spec")?.containers[0].image.clone();
             ensure!(image.as_deref() == Some(other), "it runs {image:?}");
@@ -254,18 +253,16 @@ pub(super) async fn changes(env: Env) -> Result<String> {
     bench.stores(&name, "kept=yes").await?;
     let config = json!({ "maxmemory": "32mb", "maxmemory-policy": "allkeys-lru" });
     bench
-        .change(&name, json!({ "redis": { "config": config } }))
+        .becomes(&name, json!({ "redis": { "config": config } }))
         .await?;
-    bench.running(&name).await?;
     let set = bench.redis(&name, "CONFIG GET maxmemory").await?;
     ensure!(set.contains("33554432"), "'{set}'");
     let kept = bench.ask(&name, "kept").await?;
     ensure!(kept == "yes", "the Redis lost its data: '{kept}'");
 
     bench
-        .change(&name, json!({ "resources": { "pods": { "limit": 7 } } }))
+        .becomes(&name, json!({ "resources": { "pods": { "limit": 7 } } }))
         .await?;
-    bench.running(&name).await?;
     let quota = bench.of::<ResourceQuota>(&name).get("tenant").await?;
     let hard = quota
         .status
@@ -285,9 +282,8 @@ pub(super) async fn changes(env: Env) -> Result<String> {
 
     // No Redis any more: what belonged to it goes, its volume stays.
     bench
-        .change(&name, json!({ "redis": null, "server": { "env": [] } }))
+        .becomes(&name, json!({ "redis": null, "server": { "env": [] } }))
         .await?;
-    bench.running(&name).await?;
     let sets = bench
         .of::<StatefulSet>(&name)
         .list(&ListParams::default())
@@ -317,9 +313,8 @@ pub(super) async fn bad_image(env: Env) -> Result<String> {
         )
         .await?;
     bench
-        .change(&name, json!({ "server": { "image": NOTES } }))
+        .becomes(&name, json!({ "server": { "image": NOTES } }))
         .await?;
-    bench.running(&name).await?;
     told_of(&bench, &name, "Warning", "testbed.local/nothing:9").await?;
     told_of(&bench, &name, "Normal", "server 1/1 ready").await?;
     bench.deletes(&name).await?;
@@ -339,9 +334,8 @@ pub(super) async fn small_quota(env: Env) -> Result<String> {
         )
         .await?;
     bench
-        .change(&name, json!({ "resources": { "pods": { "limit": 2 } } }))
+        .becomes(&name, json!({ "resources": { "pods": { "limit": 2 } } }))
         .await?;
-    bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok(said)
 }
@@ -372,8 +366,7 @@ pub(super) async fn no_volume(env: Env) -> Result<String> {
 
 pub(super) async fn wrong_probe(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", json!({ "server": server() })).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", json!({ "server": server() })).await?;
     let probes = |path: &str| -> Value {
         json!({ "server": { "probes": { "readiness": readiness(path) } } })
     };
@@ -393,11 +386,9 @@ pub(super) async fn wrong_probe(env: Env) -> Result<String> {
                         .is_some_and(|state| state.running.is_some())
             })
         };
-        Ok(if pods.iter().any(is_up) {
-            Ok(())
-        } else {
-            Err(format!("{} Pods", pods.len()))
-        })
+        Ok(met(pods.iter().any(is_up), || {
+            format!("{} Pods", pods.len())
+        }))
     })
     .await?;
     let said = bench
@@ -407,8 +398,7 @@ pub(super) async fn wrong_probe(env: Env) -> Result<String> {
     let seen = bench.tenants().get(&name).await?.status.unwrap_or_default();
     let part = seen.server_status.context("no server")?;
     ensure!(part.phase == ComponentPhase::Degraded, "{part:?}");
-    bench.change(&name, probes("/cgi-bin/health")).await?;
-    bench.running(&name).await?;
+    bench.becomes(&name, probes("/cgi-bin/health")).await?;
     bench.deletes(&name).await?;
     Ok(said)
 }
@@ -427,9 +417,8 @@ pub(super) async fn crash_loop(env: Env) -> Result<String> {
         .await?;
     let said = told(&seen.status.unwrap_or_default());
     bench
-        .change(&name, json!({ "redis": { "image": REDIS } }))
+        .becomes(&name, json!({ "redis": { "image": REDIS } }))
         .await?;
-    bench.running(&name).await?;
     bench.deletes(&name).await?;
     Ok(said)
 }
@@ -437,8 +426,7 @@ pub(super) async fn crash_loop(env: Env) -> Result<String> {
 /// Suspended, everything is scaled to zero and the data stays.
 pub(super) async fn suspended(env: Env) -> Result<String> {
     let bench = Bench::new(env).await?;
-    let name = bench.create("a", both()).await?;
-    bench.running(&name).await?;
+    let name = bench.launch("a", both()).await?;
     bench.stores(&name, "kept=yes").await?;
     bench.change(&name, json!({ "suspend": true })).await?;
     let seen = bench.in_phase(&name, LIMIT, TenantPhase::Suspended).await?;
@@ -447,8 +435,7 @@ pub(super) async fn suspended(env: Env) -> Result<String> {
         let pods = bench.pods(&name, component).await?;
         ensure!(pods.is_empty(), "{} Pods of {component}", pods.len());
     }
-    bench.change(&name, json!({ "suspend": false })).await?;
-    bench.running(&name).await?;
+    bench.becomes(&name, json!({ "suspend": false })).await?;
     let kept = bench.ask(&name, "kept").await?;
     ensure!(kept == "yes", "lost: '{kept}'");
     bench.deletes(&name).await?;

@@ -14,10 +14,11 @@ use serde_json::json;
 use testkit::{
     faults::scenario_run::{Proof, Scenario, Stage},
     git::{Hook, Repository, Server},
-    wait::until,
+    suite,
+    wait::{met, until},
 };
 
-use super::{LIMIT, agent, gone, proof, secret, stands, tells};
+use super::{super::actions::proof, LIMIT, agent, gone, stands, tells};
 
 const RUNS: &str = "docsruns";
 
@@ -108,10 +109,8 @@ fn of(git: &Arc<Server>, course: Course) -> Arc<dyn Scenario> {
 /// Deletes the branch as soon as it is there.
 async fn unpushed(stage: &Stage, repository: &Repository) -> Result<()> {
     until("the branch", stage.limit(LIMIT), async || {
-        Ok(match repository.head(BRANCH)? {
-            Some(_) => Ok(()),
-            None => Err("not pushed".to_owned()),
-        })
+        let is_there = repository.head(BRANCH)?.is_some();
+        Ok(met(is_there, || "not pushed".to_owned()))
     })
     .await?;
     repository.delete_branch(BRANCH)
@@ -128,7 +127,6 @@ impl OfDocs {
             Course::Deleted => repository.set_hook(&Hook::SlowBefore(HOOK))?,
             Course::Lost => repository.set_hook(&Hook::SlowAfter(ANSWER))?,
         }
-        secret(stage).await?;
         let credentials = self.git.credentials_https();
         let password = credentials.get("password").context("no password")?;
         stage.canary(&String::from_utf8(password.clone())?);
@@ -144,7 +142,7 @@ impl OfDocs {
             tells(stage, "done")
         );
         agent(stage, &script, json!({})).await?;
-        let run: DocsRun = serde_json::from_value(json!({
+        let run = json!({
             "apiVersion": "orchestrator.io/v1alpha1", "kind": "DocsRun",
             "metadata": { "name": "work" },
             "spec": {
@@ -152,9 +150,8 @@ impl OfDocs {
                 "agentName": "work", "credentialsSecretRef": { "name": "git" },
                 "output": { "branch": BRANCH },
             },
-        }))?;
-        let runs: Api<DocsRun> = stage.api();
-        runs.create(&PostParams::default(), &run).await?;
+        });
+        suite::create::<DocsRun>(&stage.api(), run).await?;
         Ok(repository)
     }
 
@@ -162,11 +159,7 @@ impl OfDocs {
     async fn deleted(&self, stage: &Stage, repository: &Repository) -> Result<()> {
         until("a push", stage.limit(LIMIT), async || {
             let seen = repository.activity()?;
-            Ok(if seen.pushes > 0 {
-                Ok(())
-            } else {
-                Err(format!("{seen:?}"))
-            })
+            Ok(met(seen.pushes > 0, || format!("{seen:?}")))
         })
         .await?;
         let runs: Api<DocsRun> = stage.api();

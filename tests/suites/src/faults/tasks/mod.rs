@@ -7,16 +7,19 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use api::tasks::Agent;
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use testkit::{
     faults::{
         object_history::Seen,
-        scenario_run::{Proof, Scenario, Stage},
+        scenario_run::{Scenario, Stage},
     },
     git::Server,
+    suite,
+    wait::met,
 };
+
+use super::actions::{find, merged};
 
 /// The image of the agents.
 pub(super) const BUSYBOX: &str = "testbed.local/busybox:1";
@@ -80,20 +83,19 @@ fn waits(stage: &Stage, gate: &str) -> String {
 async fn secret(stage: &Stage) -> Result<()> {
     let canary = format!("canary-{}", stage.namespace);
     stage.canary(&canary);
-    let mut secret = Secret::default();
-    secret.metadata.name = Some("canary".to_owned());
-    secret.data = Some([("token".to_owned(), ByteString(canary.into_bytes()))].into());
-    let secrets: Api<Secret> = stage.api();
-    secrets.create(&PostParams::default(), &secret).await?;
+    let data = json!({ "token": canary });
+    let secret = json!({ "metadata": { "name": "canary" }, "stringData": data });
+    suite::create::<Secret>(&stage.api(), secret).await?;
     Ok(())
 }
 
-/// An Agent that runs a script and knows the secret, and a plain text that is in the body of its Job;
+/// An Agent that runs a script and knows a secret, and a plain text that is in the body of its Job;
 /// `more` is merged into its spec.
 async fn agent(stage: &Stage, script: &str, more: Value) -> Result<()> {
+    secret(stage).await?;
     let private = format!("private-{}", stage.namespace);
     stage.private(&private);
-    let mut spec = json!({
+    let spec = json!({
         "image": BUSYBOX,
         "command": ["/bin/sh", "-c", script],
         "env": [
@@ -102,22 +104,12 @@ async fn agent(stage: &Stage, script: &str, more: Value) -> Result<()> {
         ],
         "resources": { "requests": { "cpu": "1m", "memory": "4Mi" }, "limits": { "memory": "64Mi" } },
     });
-    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-        spec.extend(more);
-    }
-    let agent: Agent = serde_json::from_value(json!({
+    let agent = json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Agent",
-        "metadata": { "name": "work" }, "spec": spec,
-    }))?;
-    let agents: Api<Agent> = stage.api();
-    agents.create(&PostParams::default(), &agent).await?;
+        "metadata": { "name": "work" }, "spec": merged(spec, more),
+    });
+    suite::create::<Agent>(&stage.api(), agent).await?;
     Ok(())
-}
-
-/// The last version of the object of this resource and name.
-fn find<'a>(seen: &'a [Seen], resource: &str, name: &str) -> Option<&'a Seen> {
-    seen.iter()
-        .find(|one| one.resource == resource && one.name == name)
 }
 
 /// Phase and reason of a run, for waits.
@@ -127,8 +119,7 @@ fn standing(seen: &[Seen], resource: &str) -> (String, String) {
     };
     let status = &run.object["status"];
     let phase = status["phase"].as_str().unwrap_or("none").to_owned();
-    let conditions = status["conditions"].as_array();
-    let main = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Succeeded"));
+    let main = run.condition("Succeeded");
     let reason = main.and_then(|one| one["reason"].as_str()).unwrap_or("");
     (phase, reason.to_owned())
 }
@@ -138,11 +129,8 @@ async fn stands(stage: &Stage, resource: &str, phase: &str, reason: &str) -> Res
     stage
         .until(&format!("{phase} {reason}"), LIMIT, |seen| {
             let (is, why) = standing(seen, resource);
-            if is == phase && (reason.is_empty() || why == reason) {
-                Ok(())
-            } else {
-                Err(format!("{is} {why}"))
-            }
+            let is_so = is == phase && (reason.is_empty() || why == reason);
+            met(is_so, || format!("{is} {why}"))
         })
         .await
 }
@@ -159,11 +147,7 @@ async fn gone(stage: &Stage, resource: &str) -> Result<()> {
                 })
                 .map(|one| format!("{}/{}", one.resource, one.name))
                 .collect();
-            if left.is_empty() {
-                Ok(())
-            } else {
-                Err(left.join(", "))
-            }
+            met(left.is_empty(), || left.join(", "))
         })
         .await
 }
@@ -179,16 +163,9 @@ async fn at_gate_within(stage: &Stage, resource: &str, gate: &str, limit: Durati
         .until("the agent at its gate", limit, |seen| {
             let count = side_effects.waiting(namespace, gate);
             let (phase, reason) = standing(seen, resource);
-            if count > 0 && phase == "Running" {
-                Ok(())
-            } else {
-                Err(format!("{count} at the gate, {phase} {reason}"))
-            }
+            met(count > 0 && phase == "Running", || {
+                format!("{count} at the gate, {phase} {reason}")
+            })
         })
         .await
-}
-
-/// An Agent is ready if its ServiceAccount is there: the one that it names by default always is.
-fn proof() -> Proof {
-    Box::new(|_| Ok(()))
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::tasks::{Agent, TaskRun};
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use k8s_openapi::{
     api::{
         core::v1::{Event, Pod, ResourceQuota, ServiceAccount},
@@ -16,110 +16,70 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use testkit::faults::scenario_run::{Proof, Scenario, Stage};
+use testkit::{
+    faults::scenario_run::{Scenario, Stage},
+    suite,
+    wait::met,
+};
 
-use super::{agent, at_gate, at_gate_within, find, gone, proof, secret, stands, tells, waits};
+use super::{
+    super::actions::{self, Actions, find, merged},
+    agent, at_gate, at_gate_within, gone, stands, tells, waits,
+};
 
 const RUNS: &str = "taskruns";
 
 /// Time after which a second agent should have started. It is long enough for the backoff of each fault.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What users do in one scenario.
-type ScenarioFn = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
-
-/// One of TaskRuns.
-struct OfRuns {
-    name: &'static str,
-    replicas: usize,
-    stirs: &'static [&'static str],
-    actions: ScenarioFn,
-}
-
-impl Scenario for OfRuns {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn replicas(&self) -> usize {
-        self.replicas
-    }
-
-    fn stirs(&self) -> &'static [&'static str] {
-        self.stirs
-    }
-
-    fn run<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
-        async move {
-            secret(stage).await?;
-            (self.actions)(stage).await?;
-            Ok(proof())
-        }
-        .boxed()
-    }
-}
-
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
-    let one = |name, actions| scenario(name, 1, actions);
-    vec![
-        one("success", |stage| success(stage).boxed()),
-        one("retry", |stage| retry(stage).boxed()),
-        one("supersede", |stage| supersede(stage).boxed()),
-        one("suspend", |stage| suspend(stage).boxed()),
-        one("cancel", |stage| cancel(stage).boxed()),
-        one("delete", |stage| delete(stage).boxed()),
-        Arc::new(OfRuns {
-            name: "agent",
-            replicas: 1,
+    actions::all([
+        Actions::new("success", |stage| success(stage).boxed()),
+        Actions::new("retry", |stage| retry(stage).boxed()),
+        Actions::new("supersede", |stage| supersede(stage).boxed()),
+        Actions::new("suspend", |stage| suspend(stage).boxed()),
+        Actions::new("cancel", |stage| cancel(stage).boxed()),
+        Actions::new("delete", |stage| delete(stage).boxed()),
+        Actions {
             stirs: &[
                 "events",
                 "priorityclasses",
                 "runtimeclasses",
                 "storageclasses",
             ],
-            actions: |stage| change_of_agent(stage).boxed(),
-        }),
-        one("restart", |stage| restart(stage).boxed()),
-        scenario("replicas", 2, |stage| failover(stage).boxed()),
-    ]
+            ..Actions::new("agent", |stage| change_of_agent(stage).boxed())
+        },
+        Actions::new("restart", |stage| restart(stage).boxed()),
+        Actions {
+            replicas: 2,
+            ..Actions::new("replicas", |stage| failover(stage).boxed())
+        },
+    ])
 }
 
 /// Those that take too long to be hit at each point: mutants are seen by them.
 pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
-    vec![
-        scenario("backoff", 1, |stage| backoff(stage).boxed()),
-        scenario("old-readiness", 1, |stage| old_readiness(stage).boxed()),
-    ]
-}
-
-fn scenario(name: &'static str, replicas: usize, actions: ScenarioFn) -> Arc<dyn Scenario> {
-    Arc::new(OfRuns {
-        name,
-        replicas,
-        stirs: &[],
-        actions,
-    })
+    actions::all([
+        Actions::new("backoff", |stage| backoff(stage).boxed()),
+        Actions::new("old-readiness", |stage| old_readiness(stage).boxed()),
+    ])
 }
 
 /// The run `work` of the Agent `work`; `more` is merged into its spec.
 async fn submit(stage: &Stage, more: Value) -> Result<()> {
-    let mut spec = json!({
+    let spec = json!({
         "taskId": 7, "serviceName": "work", "agentName": "work",
         "markdownFiles": [{ "filename": "task.md", "content": "the task\n" }],
     });
-    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-        spec.extend(more);
-    }
-    let run: TaskRun = serde_json::from_value(json!({
+    let run = json!({
         "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
-        "metadata": { "name": "work" }, "spec": spec,
-    }))?;
-    let runs: Api<TaskRun> = stage.api();
-    runs.create(&PostParams::default(), &run).await?;
+        "metadata": { "name": "work" }, "spec": merged(spec, more),
+    });
+    suite::create::<TaskRun>(&stage.api(), run).await?;
     Ok(())
 }
 
@@ -134,6 +94,19 @@ async fn patch(stage: &Stage, patch: Value) -> Result<()> {
 fn works(stage: &Stage) -> String {
     let done = tells(stage, "done");
     format!("{done}printf '{{\"answer\":\"42\"}}' > $ORCHESTRATOR_RESULT_FILE\n")
+}
+
+/// A run whose agent waits at its gate.
+async fn waiting(stage: &Stage) -> Result<()> {
+    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
+    submit(stage, json!({})).await?;
+    at_gate(stage, RUNS, "go").await
+}
+
+/// Opens the gate; the run succeeds.
+async fn succeeds(stage: &Stage) -> Result<()> {
+    stage.side_effects.open(&stage.namespace, "go");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 
 /// Starts, succeeds, and its children are cleaned up soon.
@@ -200,19 +173,15 @@ async fn supersede(stage: &Stage) -> Result<()> {
 
 /// Held while its agent runs, and let go.
 async fn suspend(stage: &Stage) -> Result<()> {
-    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
-    submit(stage, json!({})).await?;
-    at_gate(stage, RUNS, "go").await?;
+    waiting(stage).await?;
     patch(stage, json!({ "spec": { "suspend": true } })).await?;
     stage
         .until("suspended, without a Pod", super::LIMIT, |seen| {
             let (phase, reason) = super::standing(seen, RUNS);
             let pods = seen.iter().filter(|one| one.resource == "pods").count();
-            if reason == "Suspended" && pods == 0 {
-                Ok(())
-            } else {
-                Err(format!("{phase} {reason}, {pods} Pods"))
-            }
+            met(reason == "Suspended" && pods == 0, || {
+                format!("{phase} {reason}, {pods} Pods")
+            })
         })
         .await?;
     stage.side_effects.open(&stage.namespace, "go");
@@ -222,18 +191,14 @@ async fn suspend(stage: &Stage) -> Result<()> {
 
 /// Cancelled while its agent runs.
 async fn cancel(stage: &Stage) -> Result<()> {
-    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
-    submit(stage, json!({})).await?;
-    at_gate(stage, RUNS, "go").await?;
+    waiting(stage).await?;
     patch(stage, json!({ "spec": { "cancel": true } })).await?;
     stands(stage, RUNS, "Failed", "Cancelled").await
 }
 
 /// Deleted while its agent runs.
 async fn delete(stage: &Stage) -> Result<()> {
-    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
-    submit(stage, json!({})).await?;
-    at_gate(stage, RUNS, "go").await?;
+    waiting(stage).await?;
     let runs: Api<TaskRun> = stage.api();
     runs.delete("work", &DeleteParams::default()).await?;
     gone(stage, RUNS).await
@@ -247,10 +212,8 @@ async fn change_of_agent(stage: &Stage) -> Result<()> {
     let script = waits(stage, "go") + &works(stage);
     agent(stage, &script, json!({ "serviceAccountName": "worker" })).await?;
     ready(stage, "False").await?;
-    let mut account = ServiceAccount::default();
-    account.metadata.name = Some("worker".to_owned());
-    let accounts: Api<ServiceAccount> = stage.api();
-    accounts.create(&PostParams::default(), &account).await?;
+    let worker = json!({ "metadata": { "name": "worker" } });
+    suite::create::<ServiceAccount>(&stage.api(), worker).await?;
     ready(stage, "True").await?;
     at_gate(stage, RUNS, "go").await?;
     for (account, is_ready) in [("none", "False"), ("worker", "True")] {
@@ -258,8 +221,7 @@ async fn change_of_agent(stage: &Stage) -> Result<()> {
         ready(stage, is_ready).await?;
     }
     stir(stage).await?;
-    stage.side_effects.open(&stage.namespace, "go");
-    stands(stage, RUNS, "Succeeded", "Succeeded").await
+    succeeds(stage).await
 }
 
 async fn names_account(stage: &Stage, name: &str) -> Result<()> {
@@ -279,37 +241,31 @@ async fn old_readiness(stage: &Stage) -> Result<()> {
     names_account(stage, "worker").await?;
     submit(stage, json!({})).await?;
     stands(stage, RUNS, "Pending", "AgentNotReady").await?;
-    let mut account = ServiceAccount::default();
-    account.metadata.name = Some("worker".to_owned());
-    let accounts: Api<ServiceAccount> = stage.api();
-    accounts.create(&PostParams::default(), &account).await?;
+    let worker = json!({ "metadata": { "name": "worker" } });
+    suite::create::<ServiceAccount>(&stage.api(), worker).await?;
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }
 
 /// Changes everything else that is watched, of which nothing concerns the run.
 async fn stir(stage: &Stage) -> Result<()> {
     let name = format!("stir-{}", stage.namespace);
-    let params = PostParams::default();
     let meta = json!({ "name": name });
-    let priority: PriorityClass = serde_json::from_value(json!({ "metadata": meta, "value": 1 }))?;
-    let runtime: RuntimeClass =
-        serde_json::from_value(json!({ "metadata": meta, "handler": "none" }))?;
-    let storage: StorageClass =
-        serde_json::from_value(json!({ "metadata": meta, "provisioner": "none.example" }))?;
     let priorities: Api<PriorityClass> = Api::all(stage.client.clone());
     let runtimes: Api<RuntimeClass> = Api::all(stage.client.clone());
     let storages: Api<StorageClass> = Api::all(stage.client.clone());
-    priorities.create(&params, &priority).await?;
-    runtimes.create(&params, &runtime).await?;
-    storages.create(&params, &storage).await?;
-    let events: Api<Event> = stage.api();
+    let priority = json!({ "metadata": meta, "value": 1 });
+    suite::create(&priorities, priority).await?;
+    let runtime = json!({ "metadata": meta, "handler": "none" });
+    suite::create(&runtimes, runtime).await?;
+    let storage = json!({ "metadata": meta, "provisioner": "none.example" });
+    suite::create(&storages, storage).await?;
     for kind in ["Job", "Pod"] {
-        let event: Event = serde_json::from_value(json!({
+        let event = json!({
             "metadata": { "name": format!("stir-{}", kind.to_lowercase()) },
             "involvedObject": { "kind": kind, "name": "none", "namespace": stage.namespace, "uid": "none" },
             "type": "Warning", "reason": "Stirred", "message": "of nobody",
-        }))?;
-        events.create(&params, &event).await?;
+        });
+        suite::create::<Event>(&stage.api(), event).await?;
     }
     let gone = DeleteParams::default();
     priorities.delete(&name, &gone).await?;
@@ -325,8 +281,7 @@ async fn ready(stage: &Stage, wanted: &str) -> Result<()> {
             let agent = find(seen, "agents", "work").ok_or("no Agent")?;
             let object = &agent.object;
             let status = &object["status"];
-            let conditions = status["conditions"].as_array();
-            let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+            let ready = agent.condition("Ready");
             let is_current = status["observedGeneration"] == object["metadata"]["generation"];
             match ready {
                 Some(ready) if is_current && ready["status"] == wanted => Ok(()),
@@ -338,22 +293,17 @@ async fn ready(stage: &Stage, wanted: &str) -> Result<()> {
 
 /// The operator is asked to stop while an agent runs, and another takes its place.
 async fn restart(stage: &Stage) -> Result<()> {
-    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
-    submit(stage, json!({})).await?;
-    at_gate(stage, RUNS, "go").await?;
+    waiting(stage).await?;
     // It may be between two processes just now, by a fault.
     while stage.operator_set.signal(0, Signal::SIGTERM).is_err() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.side_effects.open(&stage.namespace, "go");
-    stands(stage, RUNS, "Succeeded", "Succeeded").await
+    succeeds(stage).await
 }
 
 /// Two replicas; the one that leads is killed while an agent runs.
 async fn failover(stage: &Stage) -> Result<()> {
-    agent(stage, &(waits(stage, "go") + &works(stage)), json!({})).await?;
-    submit(stage, json!({})).await?;
-    at_gate(stage, RUNS, "go").await?;
+    waiting(stage).await?;
     loop {
         if let Some(leader) = stage.operator_set.leader().await
             && stage.operator_set.signal(leader, Signal::SIGKILL).is_ok()
@@ -362,18 +312,16 @@ async fn failover(stage: &Stage) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stage.side_effects.open(&stage.namespace, "go");
-    stands(stage, RUNS, "Succeeded", "Succeeded").await
+    succeeds(stage).await
 }
 
 /// Nothing may be created until a quota goes. How long to wait for that is stored; then another's
 /// clock is an hour ahead, and the operator starts anew.
 async fn backoff(stage: &Stage) -> Result<()> {
-    let quota: ResourceQuota = serde_json::from_value(json!({
-        "metadata": { "name": "none" }, "spec": { "hard": { "count/jobs.batch": "0" } },
-    }))?;
+    let hard = json!({ "hard": { "count/jobs.batch": "0" } });
+    let quota = json!({ "metadata": { "name": "none" }, "spec": hard });
     let quotas: Api<ResourceQuota> = stage.api();
-    quotas.create(&PostParams::default(), &quota).await?;
+    suite::create(&quotas, quota).await?;
     agent(stage, &works(stage), json!({})).await?;
     submit(stage, json!({})).await?;
     stage

@@ -9,12 +9,12 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::faults::{object_history::Seen, scenario_run::Stage};
+use testkit::{faults::scenario_run::Stage, suite, wait::met};
 
-use super::{LIMIT, create, inside, name, patch, place, stands};
+use super::{super::actions::find, LIMIT, create, inside, name, patch, place, stands};
 
 /// Everything that needs no Pod.
 pub(super) fn bounds() -> Value {
@@ -64,11 +64,6 @@ pub(super) async fn change(stage: &Stage) -> Result<()> {
     stands(stage, "Running", "").await
 }
 
-fn find<'a>(seen: &'a [Seen], resource: &str, name: &str) -> Option<&'a Seen> {
-    seen.iter()
-        .find(|one| one.resource == resource && one.name == name)
-}
-
 /// Someone deletes a quota and a role, opens a policy, and takes a label of the namespace away.
 pub(super) async fn drift(stage: &Stage) -> Result<()> {
     bare(stage).await?;
@@ -107,10 +102,7 @@ pub(super) async fn drift(stage: &Stage) -> Result<()> {
             .into_iter()
             .filter_map(|(is_wrong, what)| is_wrong.then_some(what))
             .collect();
-            match wrong.is_empty() {
-                true => Ok(()),
-                false => Err(wrong.join(", ")),
-            }
+            met(wrong.is_empty(), || wrong.join(", "))
         })
         .await?;
     stands(stage, "Running", "").await
@@ -121,19 +113,14 @@ pub(super) async fn foreign(stage: &Stage) -> Result<()> {
     let (tenant, place) = (name(stage), place(stage));
     let namespaces: Api<Namespace> = Api::all(stage.client.clone());
     let earlier = "11111111-1111-1111-1111-111111111111";
-    let namespace: Namespace = serde_json::from_value(json!({ "metadata": {
+    let namespace = json!({ "metadata": {
         "name": place, "labels": {
             names::KIND: "Tenant", names::NAME: tenant, names::UID: earlier,
         },
-    } }))?;
-    namespaces
-        .create(&PostParams::default(), &namespace)
-        .await?;
-    let map: ConfigMap = serde_json::from_value(json!({
-        "metadata": { "name": "precious" }, "data": { "a": "b" },
-    }))?;
-    let maps: Api<ConfigMap> = inside(stage);
-    maps.create(&PostParams::default(), &map).await?;
+    } });
+    suite::create(&namespaces, namespace).await?;
+    let map = json!({ "metadata": { "name": "precious" }, "data": { "a": "b" } });
+    suite::create::<ConfigMap>(&inside(stage), map).await?;
     create(stage, bounds()).await?;
     stands(stage, "Pending", "NamespaceTaken").await?;
     let offer = json!({ "metadata": { "annotations": { names::ADOPT: tenant } } });

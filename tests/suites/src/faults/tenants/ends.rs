@@ -6,10 +6,10 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::faults::scenario_run::Stage;
+use testkit::{faults::scenario_run::Stage, suite};
 
 use super::{bounds, create, delete, gone, inside, stands, work};
 
@@ -45,11 +45,9 @@ pub(super) async fn blocked(stage: &Stage) -> Result<()> {
     let deletion = json!({ "policy": "Delete", "deadline": "10s" });
     create(stage, with(bounds::bounds(), deletion)).await?;
     stands(stage, "Running", "").await?;
-    let map: ConfigMap = serde_json::from_value(json!({
-        "metadata": { "name": "precious", "finalizers": ["example.com/backup"] },
-    }))?;
+    let metadata = json!({ "name": "precious", "finalizers": ["example.com/backup"] });
     let maps: Api<ConfigMap> = inside(stage);
-    maps.create(&PostParams::default(), &map).await?;
+    suite::create(&maps, json!({ "metadata": metadata })).await?;
     delete(stage).await?;
     stands(stage, "Terminating", "DeletionBlocked").await?;
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));

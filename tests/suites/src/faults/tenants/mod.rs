@@ -9,18 +9,23 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use api::tenants::Tenant;
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::faults::{
-    object_history::Seen,
-    oracles::{Evidence, Violation},
-    scenario_run::{Proof, Scenario, Stage},
+use testkit::{
+    faults::{
+        object_history::Seen,
+        scenario_run::{Scenario, Stage},
+    },
+    suite,
+    wait::met,
 };
+
+use super::actions::{self, Actions, ScenarioFn, merged};
 
 /// The longest wait for a step, with an API server that refuses and an operator that is killed.
 const LIMIT: Duration = Duration::from_secs(100);
@@ -31,77 +36,33 @@ const PROVEN: Duration = Duration::from_secs(170);
 /// What a scenario takes beside its longest wait: the other steps are seldom broken, too.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// What users do in one scenario.
-type ScenarioFn = for<'a> fn(&'a Stage) -> BoxFuture<'a, Result<()>>;
-
-/// One of Tenants.
-struct OfTenants {
-    name: &'static str,
-    replicas: usize,
-    begins_as: Option<&'static str>,
-    limit: Duration,
-    actions: ScenarioFn,
-}
-
-impl Scenario for OfTenants {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn replicas(&self) -> usize {
-        self.replicas
-    }
-
-    fn begins_as(&self) -> Option<&'static str> {
-        self.begins_as
-    }
-
-    fn limit(&self) -> Duration {
-        self.limit
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Violation> {
-        oracles::judge(evidence)
-    }
-
-    fn run<'a>(&'a self, stage: &'a Stage) -> BoxFuture<'a, Result<Proof>> {
-        async move {
-            (self.actions)(stage).await?;
-            // Whether a claim is borne out is judged by everything that was seen.
-            let proof: Proof = Box::new(|_| Ok(()));
-            Ok(proof)
-        }
-        .boxed()
-    }
-}
-
+/// A scenario of Tenants, with this longest wait.
 fn of(
     name: &'static str,
     begins_as: Option<&'static str>,
-    limit: Duration,
-    actions: ScenarioFn,
-) -> Arc<dyn Scenario> {
-    Arc::new(OfTenants {
-        name,
-        replicas: 1,
+    longest: Duration,
+    run: ScenarioFn,
+) -> Actions {
+    Actions {
         begins_as,
-        limit,
-        actions,
-    })
+        limit: longest + SLACK,
+        judge: oracles::judge,
+        ..Actions::new(name, run)
+    }
 }
 
 /// Those that are played for mutants only.
 pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
-    vec![of("reopened", None, PROVEN + PROVEN + SLACK, |stage| {
+    actions::all([of("reopened", None, PROVEN + PROVEN, |stage| {
         work::reopened(stage).boxed()
-    })]
+    })])
 }
 
 /// All of them. Their names are no others' of another operator.
 pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
-    let one = |name, begins_as, actions| of(name, begins_as, LIMIT + SLACK, actions);
+    let one = |name, begins_as, run| of(name, begins_as, LIMIT, run);
     let (bare, full) = (Some("bare"), Some("full"));
-    vec![
+    actions::all([
         one("bare", None, |stage| bounds::bare(stage).boxed()),
         one("change", bare, |stage| bounds::change(stage).boxed()),
         one("drift", bare, |stage| bounds::drift(stage).boxed()),
@@ -112,17 +73,14 @@ pub(super) fn scenarios() -> Vec<Arc<dyn Scenario>> {
         one("full", None, |stage| work::full(stage).boxed()),
         one("rollout", full, |stage| work::rollout(stage).boxed()),
         one("pause", full, |stage| work::pause(stage).boxed()),
-        Arc::new(OfTenants {
-            name: "handover",
+        Actions {
             replicas: 2,
-            begins_as: bare,
-            limit: LIMIT + SLACK,
-            actions: |stage| ends::handover(stage).boxed(),
-        }),
-        of("isolated", full, PROVEN + SLACK, |stage| {
+            ..one("handover", bare, |stage| ends::handover(stage).boxed())
+        },
+        of("isolated", full, PROVEN, |stage| {
             work::isolated(stage).boxed()
         }),
-    ]
+    ])
 }
 
 /// Kinds of the operator that belong to no namespace.
@@ -189,17 +147,14 @@ where
 
 /// The play's Tenant; `more` is merged into its spec.
 async fn create(stage: &Stage, more: Value) -> Result<()> {
-    let mut spec = json!({ "deletion": { "policy": "Delete" }, "isolation": { "probe": false } });
-    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-        spec.extend(more);
-    }
+    let spec = json!({ "deletion": { "policy": "Delete" }, "isolation": { "probe": false } });
     let (label, play) = stage.label();
-    let tenant: Tenant = serde_json::from_value(json!({
+    let tenant = json!({
         "apiVersion": "orchestrator.io/v1alpha1", "kind": "Tenant",
-        "metadata": { "name": name(stage), "labels": { label: play } }, "spec": spec,
-    }))?;
-    let tenants: Api<Tenant> = Api::all(stage.client.clone());
-    tenants.create(&PostParams::default(), &tenant).await?;
+        "metadata": { "name": name(stage), "labels": { label: play } },
+        "spec": merged(spec, more),
+    });
+    suite::create::<Tenant>(&Api::all(stage.client.clone()), tenant).await?;
     Ok(())
 }
 
@@ -240,11 +195,8 @@ async fn stands(stage: &Stage, phase: &str, reason: &str) -> Result<()> {
     stage
         .until(&format!("{phase} {reason}"), LIMIT, |seen| {
             let (is, why) = standing(seen);
-            if is == phase && (reason.is_empty() || why == reason) {
-                Ok(())
-            } else {
-                Err(format!("{is} {why}"))
-            }
+            let is_so = is == phase && (reason.is_empty() || why == reason);
+            met(is_so, || format!("{is} {why}"))
         })
         .await
 }
@@ -257,10 +209,9 @@ async fn gone(stage: &Stage, with_namespace: bool) -> Result<()> {
             let is_place = |one: &&Seen| one.resource == "namespaces" && one.name == place;
             let (is, why) = standing(seen);
             let is_left = with_namespace && seen.iter().any(|one| is_place(&one));
-            match is == "gone" && !is_left {
-                true => Ok(()),
-                false => Err(format!("{is} {why}, its namespace is there: {is_left}")),
-            }
+            met(is == "gone" && !is_left, || {
+                format!("{is} {why}, its namespace is there: {is_left}")
+            })
         })
         .await
 }

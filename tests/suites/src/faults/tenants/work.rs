@@ -2,12 +2,9 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{core::v1::Secret, networking::v1::NetworkPolicy};
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
-use testkit::faults::scenario_run::Stage;
+use testkit::{faults::scenario_run::Stage, suite, wait::met};
 
 use super::{
     LIMIT, PROVEN, create, inside,
@@ -83,11 +80,9 @@ pub(super) async fn pause(stage: &Stage) -> Result<()> {
         .until("suspended, without a Pod", LIMIT, |seen| {
             let (phase, reason) = standing(seen);
             let pods = seen.iter().filter(|one| one.resource == "pods").count();
-            if phase == "Suspended" && pods == 0 {
-                Ok(())
-            } else {
-                Err(format!("{phase} {reason}, {pods} Pods"))
-            }
+            met(phase == "Suspended" && pods == 0, || {
+                format!("{phase} {reason}, {pods} Pods")
+            })
         })
         .await?;
     patch(stage, json!({ "suspend": false })).await?;
@@ -106,10 +101,10 @@ pub(super) async fn isolated(stage: &Stage) -> Result<()> {
 pub(super) async fn reopened(stage: &Stage) -> Result<()> {
     isolated(stage).await?;
     let policies: Api<NetworkPolicy> = inside(stage);
-    let open: NetworkPolicy = serde_json::from_value(json!({
+    let open = json!({
         "metadata": { "name": "by-hand" }, "spec": { "podSelector": {}, "ingress": [{}] },
-    }))?;
-    policies.create(&PostParams::default(), &open).await?;
+    });
+    suite::create(&policies, open).await?;
     said(stage, "False").await?;
     // Longer ago than a late watch explains.
     tokio::time::sleep(2 * LATE).await;
@@ -127,10 +122,9 @@ async fn said(stage: &Stage, wanted: &str) -> Result<()> {
             let fact = tenant.and_then(|one| one.condition("NetworkIsolated"));
             let is_said = fact.is_some_and(|fact| fact["status"] == wanted);
             let probes = seen.iter().filter(|one| is_probe(one)).count();
-            match is_said && probes == 0 {
-                true => Ok(()),
-                false => Err(format!("{fact:?}, {probes} Pods that try")),
-            }
+            met(is_said && probes == 0, || {
+                format!("{fact:?}, {probes} Pods that try")
+            })
         })
         .await
 }

@@ -11,23 +11,20 @@ pub(super) fn bases() -> Vec<(&'static str, &'static str, Value)> {
         {"filename": "task.md", "content": "do it"},
         {"filename": "more.md", "content": "and that"},
     ]);
-    let task = |agent: &str, more: &[(&str, Value)]| {
-        let mut spec = json!({
-            "taskId": 7, "serviceName": "shop", "agentName": agent, "markdownFiles": files,
-        });
+    let with = |mut spec: Value, agent: &str, more: &[(&str, Value)]| {
+        spec["agentName"] = json!(agent);
         for (key, value) in more {
             spec[*key] = value.clone();
         }
         spec
     };
+    let task = |agent: &str, more: &[(&str, Value)]| {
+        let spec = json!({ "taskId": 7, "serviceName": "shop", "markdownFiles": files });
+        with(spec, agent, more)
+    };
     let docs = |agent: &str, more: &[(&str, Value)]| {
-        let mut spec = json!({
-            "repositoryUrl": REFUSED, "sourceBranch": "main", "agentName": agent,
-        });
-        for (key, value) in more {
-            spec[*key] = value.clone();
-        }
-        spec
+        let spec = json!({ "repositoryUrl": REFUSED, "sourceBranch": "main" });
+        with(spec, agent, more)
     };
     let keep = json!({"succeeded": "1h", "failed": "2h"});
     vec![

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Config,
-    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
     config::AuthInfo,
 };
 use testkit::{
@@ -23,6 +23,8 @@ use testkit::{
 };
 use tokio::time::{Instant, timeout};
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use crate::map;
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
@@ -126,16 +128,6 @@ pub(super) async fn token(env: &Env) -> Result<String> {
         .create_token_request("default", &PostParams::default(), &wanted)
         .await?;
     Ok(made.status.context("no token")?.token)
-}
-
-pub(super) fn map(name: &str) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    }
 }
 
 pub(super) fn at(verb: &str, name: &str, nth: u32, fault: Fault) -> Injection {

@@ -26,7 +26,8 @@ use testkit::{
 };
 use tokio::time::{Instant, sleep};
 
-use self::fixture::{Fixture, at, client, is_reset, map, seen, status};
+use self::fixture::{Fixture, at, client, is_reset, seen, status};
+use crate::map;
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]

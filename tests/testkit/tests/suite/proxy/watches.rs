@@ -17,7 +17,7 @@ use testkit::{
         proxy::{KillTarget, Proxy},
     },
     suite,
-    wait::until,
+    wait::{met, until},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -180,11 +180,7 @@ async fn follow(fixture: &Fixture, wanted: &[&str]) -> Result<u32> {
     let writing = async {
         until("the first watch", SOON, async || {
             let watches = fixture.traced("watch").len();
-            Ok(if watches > 0 {
-                Ok(())
-            } else {
-                Err("none".to_owned())
-            })
+            Ok(met(watches > 0, || "none".to_owned()))
         })
         .await?;
         for name in wanted {
@@ -308,11 +304,7 @@ async fn when_the_client_goes_its_watch_ends_at_the_server() -> Result<()> {
             let there = async |wanted: usize| {
                 until("the server's watches", SOON, async || {
                     let found = watches(&env.client).await?;
-                    Ok(if found == wanted {
-                        Ok(())
-                    } else {
-                        Err(found.to_string())
-                    })
+                    Ok(met(found == wanted, || found.to_string()))
                 })
                 .await
             };

@@ -378,124 +378,61 @@ fn with(resource: &str, name: &str, change: impl Fn(&mut Value)) -> String {
 #[test]
 fn a_green_needs_each_child_as_the_spec_asks() {
     assert_eq!(with("none", "none", |_| {}), "");
-    let container = "/spec/template/spec/containers/0";
-    for (resource, name, path, wrong) in [
+    // CONTAINER and CLAIM stand for their paths in a workload.
+    let whole = |path: &str| {
+        let path = path.replace("CONTAINER", "spec/template/spec/containers/0");
+        path.replace(
+            "CLAIM",
+            "spec/volumeClaimTemplates/0/spec/resources/requests",
+        )
+    };
+    for (at, wrong) in [
+        ("deployments/server /CONTAINER/image", json!("notes:0")),
+        ("deployments/server /CONTAINER/env/4/value", json!("bye")),
+        ("deployments/server /CONTAINER/env/0/value", json!("3030")),
+        ("deployments/server /CONTAINER/env/4/name", json!("OTHER")),
         (
-            "deployments",
-            "server",
-            format!("{container}/image"),
-            json!("notes:0"),
-        ),
-        (
-            "deployments",
-            "server",
-            format!("{container}/env/4/value"),
-            json!("bye"),
-        ),
-        (
-            "deployments",
-            "server",
-            format!("{container}/env/0/value"),
-            json!("3030"),
-        ),
-        (
-            "deployments",
-            "server",
-            format!("{container}/env/4/name"),
-            json!("OTHER"),
-        ),
-        (
-            "deployments",
-            "server",
-            format!("{container}/resources/limits/memory"),
+            "deployments/server /CONTAINER/resources/limits/memory",
             json!("64M"),
         ),
         (
-            "deployments",
-            "server",
-            format!("{container}/resources/requests"),
+            "deployments/server /CONTAINER/resources/requests",
             json!({}),
         ),
         (
-            "deployments",
-            "server",
-            format!("{container}/readinessProbe/httpGet/path"),
+            "deployments/server /CONTAINER/readinessProbe/httpGet/path",
             json!("/"),
         ),
         (
-            "deployments",
-            "server",
-            format!("{container}/readinessProbe/periodSeconds"),
+            "deployments/server /CONTAINER/readinessProbe/periodSeconds",
             json!(10),
         ),
+        ("deployments/server /spec/replicas", json!(1)),
+        ("statefulsets/redis /CONTAINER/image", json!("redis:6")),
+        ("statefulsets/redis /CONTAINER/env", json!([])),
+        ("statefulsets/redis /spec/replicas", json!(0)),
+        ("statefulsets/redis /CLAIM/storage", json!("1G")),
+        ("services/server /spec/ports/0/targetPort", json!(80)),
+        ("services/server /spec/selector", json!({})),
+        ("services/redis /spec/ports", json!([])),
+        ("limitranges/tenant /spec/limits/0/default/cpu", json!("3")),
         (
-            "deployments",
-            "server",
-            "/spec/replicas".to_owned(),
-            json!(1),
-        ),
-        (
-            "statefulsets",
-            "redis",
-            format!("{container}/image"),
-            json!("redis:6"),
-        ),
-        (
-            "statefulsets",
-            "redis",
-            format!("{container}/env"),
-            json!([]),
-        ),
-        (
-            "statefulsets",
-            "redis",
-            "/spec/replicas".to_owned(),
-            json!(0),
-        ),
-        (
-            "statefulsets",
-            "redis",
-            "/spec/volumeClaimTemplates/0/spec/resources/requests/storage".to_owned(),
-            json!("1G"),
-        ),
-        (
-            "services",
-            "server",
-            "/spec/ports/0/targetPort".to_owned(),
-            json!(80),
-        ),
-        ("services", "server", "/spec/selector".to_owned(), json!({})),
-        ("services", "redis", "/spec/ports".to_owned(), json!([])),
-        (
-            "limitranges",
-            "tenant",
-            "/spec/limits/0/default/cpu".to_owned(),
-            json!("3"),
-        ),
-        (
-            "limitranges",
-            "tenant",
-            "/spec/limits/0/defaultRequest".to_owned(),
+            "limitranges/tenant /spec/limits/0/defaultRequest",
             json!({}),
         ),
         (
-            "limitranges",
-            "tenant",
-            "/spec/limits/1/max/storage".to_owned(),
+            "limitranges/tenant /spec/limits/1/max/storage",
             json!("1Gi"),
         ),
-        (
-            "secrets",
-            "tenant-redis",
-            "/data/password".to_owned(),
-            json!(""),
-        ),
+        ("secrets/tenant-redis /data/password", json!("")),
     ] {
+        let (object, path) = at.split_once(' ').unwrap();
+        let (resource, name) = object.split_once('/').unwrap();
         let said = with(resource, name, |object| {
-            *object.pointer_mut(&path).unwrap() = wrong.clone();
+            *object.pointer_mut(&whole(path)).unwrap() = wrong.clone();
         });
-        let wanted = format!("{resource}/{name} was never as it must be");
-        assert!(said.contains(&wanted), "{path}={wrong}: '{said}'");
+        let wanted = format!("{object} was never as it must be");
+        assert!(said.contains(&wanted), "{at}={wrong}: '{said}'");
     }
 }
 
