@@ -199,8 +199,8 @@ fn decoded<T: DeserializeOwned>(value: &Value) -> Option<T> {
 /// # Errors
 /// An error of the server.
 pub async fn get(client: &Client, namespace: &str, name: &ObjectName) -> Result<Object, Error> {
-    let found = objects(client, name.kind, Some(namespace)).get(&name.name);
-    match found.await {
+    let api = objects(client, name.kind, Some(namespace));
+    match api.get(&name.name).await {
         Ok(object) => Ok(Object::new(name.kind, object)),
         Err(error) => Err(Request::about("get", name, namespace).failed(error)),
     }

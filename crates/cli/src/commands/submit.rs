@@ -174,4 +174,23 @@ mod tests {
         let plain: DocsRunSpec = serde_json::from_value(plain).unwrap();
         assert_eq!(docs_run(*docs).unwrap().spec, plain);
     }
+
+    #[test]
+    fn a_task_has_the_name_that_was_given_or_that_of_its_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("task.md");
+        std::fs::write(&path, "Do it.").unwrap();
+        let named = |name: Option<&str>| {
+            let task = SubmitTask {
+                paths: vec![path.clone()],
+                service: "shop".to_owned(),
+                task_id: 7,
+                agent: "writer".to_owned(),
+                name: name.map(str::to_owned),
+            };
+            task_run(task).unwrap().metadata.name
+        };
+        assert_eq!(named(None).as_deref(), Some("shop-7"));
+        assert_eq!(named(Some("mine")).as_deref(), Some("mine"));
+    }
 }

@@ -86,7 +86,8 @@ pub(super) fn replaced(run: Run<'_>, pod: &PodView) -> Finding {
 /// Returns the Pod's own link.
 fn said(subject: Subject<'_>, pod: &PodView, by: Stop) -> Link {
     let world = subject.world;
-    let node = pod.node.as_deref().unwrap_or("(none)");
+    let node = pod.node.as_ref();
+    let place = node.map_or_else(String::new, |node| format!("on node '{node}' "));
     let told = pod.meta.deleting.as_ref();
     let disruption = pod.disruption();
     let since = told.or_else(|| disruption.and_then(|known| known.since.as_ref()));
@@ -103,14 +104,11 @@ fn said(subject: Subject<'_>, pod: &PodView, by: Stop) -> Link {
         }
         (Stop::Ours(reason), Some(at)) => {
             let at = world.when(at);
-            (
-                reason,
-                format!("on node '{node}' was asked to stop at {at}{until}"),
-            )
+            (reason, format!("{place}was asked to stop at {at}{until}"))
         }
         (Stop::Ours(reason), None) => (
             reason,
-            format!("on node '{node}' still runs; it is about to be told to stop"),
+            format!("{place}still runs; it is about to be told to stop"),
         ),
     };
     let link = link! { Waiting pod.object(), reason, (sentence); since since;

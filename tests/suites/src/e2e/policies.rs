@@ -85,7 +85,8 @@ impl Bound {
     }
 }
 
-/// A client that asks as this user.
+/// A client that asks as this user. The API server adds the groups that the user has by authentication:
+/// `system:authenticated`, and those of a ServiceAccount.
 pub(super) fn client_of(env: &Env, user: &str) -> Result<Client> {
     let mut config = env.config.clone();
     config.auth_info.impersonate = Some(user.to_owned());

@@ -22,7 +22,7 @@ use testkit::{git::Repository, suite::Env, wait::until};
 use super::{
     super::{
         children::{forbid_jobs, rejects_jobs},
-        merge,
+        events, merge,
         policies::Bound,
     },
     fixture::{Bench, Expect, SECRET, WRITER, brief, phase_of, says_all},
@@ -170,15 +170,15 @@ async fn is_told(bench: &Bench, name: &str, refusal: &Refusal) -> Result<Duratio
     words.extend(*says);
     says_all(&status, &words)?;
     let left = ONE_LOOK.saturating_sub(start.elapsed());
-    let note = until("S0.2: the Event", left, async || {
-        let note = bench.notes(&run, reason).await?;
-        Ok(if note.is_empty() {
-            Err("none".to_owned())
-        } else {
-            Ok(note)
-        })
+    let event = until("S0.2: the Event", left, async || {
+        let told = events::ours(&bench.env, &uid).await?;
+        let event = told
+            .into_iter()
+            .find(|event| event.reason.as_deref() == Some(*reason));
+        Ok(event.ok_or_else(|| "none".to_owned()))
     })
     .await?;
+    let note = event.note.unwrap_or_default();
     ensure!(
         words.iter().all(|word| note.contains(word)),
         "S0.2: the Event says {note}"

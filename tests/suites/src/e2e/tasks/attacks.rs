@@ -30,8 +30,9 @@ pub(super) async fn oom_exit_zero(bench: &Bench) -> Result<String> {
     // The kernel is to choose this process, and not the shell.
     let script =
         "sleep 3; (echo 1000 > /proc/self/oom_score_adj; exec tail /dev/zero); sleep 1; exit 0";
+    bench.start("hungry", script).await?;
     let expect = Expect::failure("OOMKilled").saying(&["exited with code 0", "64Mi"]);
-    tried(bench.plays("hungry", script, json!({}), expect).await)
+    tried(bench.ends("hungry", expect).await)
 }
 
 /// Someone removes the finalizer of a run that has a Pod at work.

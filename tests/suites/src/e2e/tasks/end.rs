@@ -9,7 +9,7 @@ use testkit::cluster::apply;
 
 use super::{
     super::reading::logs_creation,
-    fixture::{BUSYBOX, Bench, Expect},
+    fixture::{BUSYBOX, Bench, Expect, phase_of},
 };
 
 pub(super) async fn success(bench: &Bench) -> Result<String> {
@@ -147,7 +147,12 @@ pub(super) async fn deadline(bench: &Bench) -> Result<String> {
     let script = "trap 'exit 0' TERM; while true; do sleep 1; done";
     bench.agent("slow", script, json!({})).await?;
     bench.submit("slow", json!({ "timeout": "10s" })).await?;
-    let running = bench.running("slow").await?;
+    let within = Duration::from_secs(30);
+    let running = bench
+        .until("slow", within, "running", |status| {
+            phase_of(status) == "Running"
+        })
+        .await?;
     ensure!(
         running
             .status
