@@ -119,9 +119,9 @@ impl Page {
             if let Some(result) = status.result {
                 out.push_str(&self.section("Result of the last attempt", &result_fields(result)));
             }
-            out.push_str(&self.timeline(status.progress));
+            out.push_str(&self.timeline(status.progress, Some(&run.message())));
             out.push_str(&self.history(run));
-            out.push_str(&self.conditions(status.progress));
+            out.push_str(&self.conditions(status.progress, Some(&run.message())));
         }
         out.push_str(&self.head("Children"));
         match children {
@@ -187,7 +187,7 @@ impl Page {
             ],
         ));
         if let Some(progress) = progress {
-            out.push_str(&self.conditions(progress));
+            out.push_str(&self.conditions(progress, message));
         }
         out
     }
@@ -205,8 +205,8 @@ impl Page {
                 out.push_str(&self.section("Status", &fields));
             }
             out.push_str(&self.connections(status));
-            out.push_str(&self.timeline(&status.progress));
-            out.push_str(&self.conditions(&status.progress));
+            out.push_str(&self.timeline(&status.progress, message));
+            out.push_str(&self.conditions(&status.progress, message));
         }
         if standing.tone != Tone::Good {
             out.push_str(&format!("\nto see what is in the way: {why}\n"));
@@ -376,7 +376,8 @@ impl Page {
         fields
     }
 
-    fn timeline(self, progress: &CommonStatus) -> String {
+    /// `above` is the message at the top of the page.
+    fn timeline(self, progress: &CommonStatus, above: Option<&str>) -> String {
         if progress.phase_history.is_empty() {
             return String::new();
         }
@@ -396,7 +397,7 @@ impl Page {
                 cell(span(between(record.started_at.0, end))),
                 toned(&record.outcome, outcome_tone(&record.outcome)),
                 cell(&record.reason),
-                cell(repeated(&record.message, progress)),
+                cell(repeated(&record.message, above)),
             ]);
         }
         self.table("Timeline", &table)
@@ -420,7 +421,8 @@ impl Page {
         self.table("Earlier versions", &table)
     }
 
-    fn conditions(self, progress: &CommonStatus) -> String {
+    /// `above` is the message at the top of the page.
+    fn conditions(self, progress: &CommonStatus, above: Option<&str>) -> String {
         let mut table = Table::new(vec!["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]);
         for condition in &progress.conditions {
             let since = Some(condition.last_transition_time.0);
@@ -429,7 +431,7 @@ impl Page {
                 cell(&condition.status),
                 cell(&condition.reason),
                 cell(age(since, self.now)),
-                cell(repeated(&condition.message, progress)),
+                cell(repeated(&condition.message, above)),
             ]);
         }
         if table.is_empty() {
@@ -467,9 +469,9 @@ impl Page {
     }
 }
 
-/// Returns a reference instead of the main message, which is already at the top of the page.
-fn repeated<'a>(message: &'a str, progress: &CommonStatus) -> &'a str {
-    if progress.message.as_deref() == Some(message) {
+/// Returns a reference instead of the message at the top of the page. Another version of a run may be there.
+fn repeated<'a>(message: &'a str, above: Option<&str>) -> &'a str {
+    if above == Some(message) {
         "(as above)"
     } else {
         message
@@ -498,6 +500,27 @@ mod tests {
         width: 60,
         room: None,
     };
+
+    #[test]
+    fn a_message_of_an_old_version_is_not_above() {
+        let failed = json!({ "phase": "Failed", "contextVersion": 1, "message": "as it is",
+            "conditions": [condition("Succeeded", "False", "NonZeroExit")] });
+        for (version, at_the_top, in_the_table) in [
+            (1, "  as it is\n", "(as above)"),
+            (2, "  the operator has not seen version 2 yet\n", "as it is"),
+        ] {
+            let run = a_run(&json!({ "contextVersion": version }), &failed);
+            let page = PAGE.run(
+                &run,
+                Ok(Children::default()),
+                Ok(Vec::new()),
+                "orc why shop-7",
+            );
+            assert!(page.contains(at_the_top), "{page}");
+            let row = page.lines().find(|line| line.contains("Succeeded   False"));
+            assert!(row.is_some_and(|row| row.ends_with(in_the_table)), "{page}");
+        }
+    }
 
     #[test]
     fn a_failed_run_on_one_page() {
