@@ -108,9 +108,9 @@ impl Page {
             if let Some(result) = status.result {
                 out.push_str(&self.section("Result of the last attempt", &result_fields(result)));
             }
-            out.push_str(&self.timeline(status.progress));
+            out.push_str(&self.timeline(status.progress, Some(&run.message())));
             out.push_str(&self.history(run));
-            out.push_str(&self.conditions(status.progress));
+            out.push_str(&self.conditions(status.progress, Some(&run.message())));
         }
         out.push_str(&self.head("Children"));
         match children {
@@ -166,7 +166,7 @@ impl Page {
             }
         }
         if let Some(progress) = progress {
-            out.push_str(&self.conditions(progress));
+            out.push_str(&self.conditions(progress, message));
         }
         Ok(out)
     }
@@ -184,8 +184,8 @@ impl Page {
                 out.push_str(&self.section("Status", &fields));
             }
             out.push_str(&self.connections(status));
-            out.push_str(&self.timeline(&status.progress));
-            out.push_str(&self.conditions(&status.progress));
+            out.push_str(&self.timeline(&status.progress, message));
+            out.push_str(&self.conditions(&status.progress, message));
         }
         if standing.tone != Tone::Good {
             out.push_str(&format!("\nto see what is in the way: {why}\n"));
@@ -355,7 +355,8 @@ impl Page {
         fields
     }
 
-    fn timeline(self, progress: &CommonStatus) -> String {
+    /// `above` is the message at the top of the page.
+    fn timeline(self, progress: &CommonStatus, above: Option<&str>) -> String {
         if progress.phase_history.is_empty() {
             return String::new();
         }
@@ -375,7 +376,7 @@ impl Page {
                 cell(span(between(record.started_at.0, end))),
                 toned(&record.outcome, outcome_tone(&record.outcome)),
                 cell(&record.reason),
-                cell(repeated(&record.message, progress)),
+                cell(repeated(&record.message, above)),
             ]);
         }
         self.table("Timeline", &table)
@@ -399,7 +400,8 @@ impl Page {
         self.table("Earlier versions", &table)
     }
 
-    fn conditions(self, progress: &CommonStatus) -> String {
+    /// `above` is the message at the top of the page.
+    fn conditions(self, progress: &CommonStatus, above: Option<&str>) -> String {
         let mut table = Table::new(vec!["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]);
         for condition in &progress.conditions {
             let since = Some(condition.last_transition_time.0);
@@ -408,7 +410,7 @@ impl Page {
                 cell(&condition.status),
                 cell(&condition.reason),
                 cell(age(since, self.now)),
-                cell(repeated(&condition.message, progress)),
+                cell(repeated(&condition.message, above)),
             ]);
         }
         if table.is_empty() {
@@ -446,9 +448,9 @@ impl Page {
     }
 }
 
-/// Returns a reference instead of the main message, which is already at the top of the page.
-fn repeated<'a>(message: &'a str, progress: &CommonStatus) -> &'a str {
-    if progress.message.as_deref() == Some(message) {
+/// Returns a reference instead of the message at the top of the page. Another version of a run may be there.
+fn repeated<'a>(message: &'a str, above: Option<&str>) -> &'a str {
+    if above == Some(message) {
         "(as above)"
     } else {
         message
