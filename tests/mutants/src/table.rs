@@ -175,7 +175,7 @@ mutants! {
         id: "watch-error-silent",
         class: "410 mishandled",
         words: "A watch that ends with an error is not opened again.",
-        seen_by: "success, watch-pods=gone-1",
+        seen_by: "success, watch-jobs=gone-1",
     }
     BackoffUnstored {
         id: "backoff-unstored",
@@ -223,7 +223,7 @@ mutants! {
         id: "event-awaited",
         class: "namespace terminating",
         words: "Nothing is recorded before its Event was sent.",
-        seen_by: "success, create-events=403x100; e2e tasks: delete-ns",
+        seen_by: "success, create-events=403x1000; e2e tasks: delete-ns",
     }
     QuotaUnsaid {
         id: "quota-unsaid",

@@ -25,7 +25,7 @@ use nix::{
 };
 use serde_json::json;
 use testkit::{
-    cluster::{self, Cluster, Folders, Process, REGISTRY, Tier},
+    cluster::{self, Cluster, Folders, Process, REGISTRY, Tier, Times},
     layout,
     machine::Snapshot,
     wait::{met, until},
@@ -36,6 +36,8 @@ use crate::cases::Report;
 const CYCLES: usize = 20;
 /// Seconds. What the machine was seen to do idle is about half of these.
 const GOALS: [(Tier, u64); 2] = [(Tier::Api, 8), (Tier::Node, 20)];
+/// The fastest of these counts: other guests of the machine can make one start slow, a slow testbed makes all slow.
+const STARTS: usize = 3;
 
 /// For a cluster that nobody owns any more to be gone.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(20);
@@ -81,26 +83,42 @@ pub(crate) async fn run(only: &[String]) -> Result<ExitCode> {
 async fn start_times() -> Result<String> {
     let mut seen = Vec::new();
     for (tier, goal) in GOALS {
-        let before = Snapshot::take()?;
-        let cluster = Cluster::start(&own(&format!("time-{}", tier.name())), tier).await?;
-        let times = cluster.times.clone();
-        let start = Instant::now();
-        cluster.stop().await?;
-        let stop = start.elapsed().as_secs_f64();
-        nothing_left(&before, Duration::ZERO).await?;
-        let times = times.context("no times")?;
-        ensure!(
-            times.total() <= Duration::from_secs(goal),
-            "'{}' took longer than its goal of {goal} s: {times}",
-            tier.name()
-        );
-        let total = times.total().as_secs_f64();
-        seen.push(format!(
-            "{} in {total:.1} s (goal {goal} s: {times}), gone in {stop:.1} s",
-            tier.name()
-        ));
+        let mut slow = Vec::new();
+        loop {
+            let (times, stop) = start_and_stop(tier).await?;
+            let start = format!("{:.1} s ({times})", times.total().as_secs_f64());
+            if times.total() <= Duration::from_secs(goal) {
+                seen.push(format!(
+                    "{} in {start}, goal {goal} s, gone in {stop:.1} s",
+                    tier.name()
+                ));
+                break;
+            }
+            slow.push(start);
+            ensure!(
+                slow.len() < STARTS,
+                "'{}' took longer than its goal of {goal} s {STARTS} times: {}",
+                tier.name(),
+                slow.join(", ")
+            );
+        }
+        if !slow.is_empty() {
+            seen.push(format!("before that too slow: {}", slow.join(", ")));
+        }
     }
     Ok(seen.join("; "))
+}
+
+/// The times of one start, and the seconds until the cluster was gone.
+async fn start_and_stop(tier: Tier) -> Result<(Times, f64)> {
+    let before = Snapshot::take()?;
+    let cluster = Cluster::start(&own(&format!("time-{}", tier.name())), tier).await?;
+    let times = cluster.times.clone();
+    let start = Instant::now();
+    cluster.stop().await?;
+    let stop = start.elapsed().as_secs_f64();
+    nothing_left(&before, Duration::ZERO).await?;
+    Ok((times.context("no times")?, stop))
 }
 
 /// Two `Node` and four `Api` clusters at once, all with the same addresses.

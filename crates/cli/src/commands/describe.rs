@@ -79,7 +79,8 @@ impl Page {
         let kind = object.name.kind;
         let progress = object.progress.as_ref();
         let mut out = self.title(object);
-        out.push_str(&self.paragraph(&object.message()));
+        let above = object.message();
+        out.push_str(&self.paragraph(&above));
         match fields::sections(kind) {
             Some(sections) => {
                 for section in sections {
@@ -96,11 +97,11 @@ impl Page {
         }
         if let Some(progress) = progress {
             if state::is_awaited(kind) {
-                out.push_str(&self.timeline(progress));
+                out.push_str(&self.timeline(progress, &above));
             }
             let history: Vec<Version> = object.part("status.history").unwrap_or_default();
             out.push_str(&self.history(&history));
-            out.push_str(&self.conditions(progress));
+            out.push_str(&self.conditions(progress, &above));
         }
         if let Some(Related { children, events }) = related {
             out.push_str(&self.head("Children"));
@@ -199,7 +200,8 @@ impl Page {
         }
     }
 
-    fn timeline(self, progress: &CommonStatus) -> String {
+    /// `above` is the message at the top of the page.
+    fn timeline(self, progress: &CommonStatus, above: &str) -> String {
         let mut table = Table::new(vec![
             "STARTED", "PHASE", "ATTEMPT", "TOOK", "OUTCOME", "REASON", "MESSAGE",
         ]);
@@ -216,7 +218,7 @@ impl Page {
                 cell(span(between(record.started_at.0, end))),
                 toned(&record.outcome, outcome_tone(&record.outcome)),
                 cell(&record.reason),
-                cell(repeated(&record.message, progress)),
+                cell(repeated(&record.message, above)),
             ]);
         }
         self.table("Timeline", &table)
@@ -236,7 +238,8 @@ impl Page {
         self.table("Earlier versions", &table)
     }
 
-    fn conditions(self, progress: &CommonStatus) -> String {
+    /// `above` is the message at the top of the page.
+    fn conditions(self, progress: &CommonStatus, above: &str) -> String {
         let mut table = Table::new(vec!["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]);
         for condition in &progress.conditions {
             let since = Some(condition.last_transition_time.0);
@@ -245,7 +248,7 @@ impl Page {
                 cell(&condition.status),
                 cell(&condition.reason),
                 cell(age(since, self.now)),
-                cell(repeated(&condition.message, progress)),
+                cell(repeated(&condition.message, above)),
             ]);
         }
         self.table("Conditions", &table)
@@ -290,9 +293,9 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Returns a reference instead of the main message, which is already at the top of the page.
-fn repeated<'a>(message: &'a str, progress: &CommonStatus) -> &'a str {
-    if progress.message.as_deref() == Some(message) {
+/// Returns a reference instead of the message at the top of the page. Another version of a run may be there.
+fn repeated<'a>(message: &'a str, above: &str) -> &'a str {
+    if above == message {
         "(as above)"
     } else {
         message

@@ -25,6 +25,22 @@ fn of_run(run: &Object, events: Result<Vec<Event>, Failure>, why: &str) -> Strin
 }
 
 #[test]
+fn a_message_of_an_old_version_is_not_above() {
+    let failed = json!({ "phase": "Failed", "contextVersion": 1, "message": "as it is",
+        "conditions": [condition("Succeeded", "False", "NonZeroExit")] });
+    for (version, at_the_top, in_the_table) in [
+        (1, "  as it is\n", "(as above)"),
+        (2, "  the operator has not seen version 2 yet\n", "as it is"),
+    ] {
+        let run = a_run(&json!({ "contextVersion": version }), &failed);
+        let page = of_run(&run, Ok(Vec::new()), "orc why shop-7");
+        assert!(page.contains(at_the_top), "{page}");
+        let row = page.lines().find(|line| line.contains("Succeeded   False"));
+        assert!(row.is_some_and(|row| row.ends_with(in_the_table)), "{page}");
+    }
+}
+
+#[test]
 fn a_failed_run_on_one_page() {
     let run = a_run(
         &json!({ "suspend": true }),

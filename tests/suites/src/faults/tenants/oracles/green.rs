@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::names;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::faults::object_history::{Change, Seen};
 
 use super::{
@@ -201,10 +201,17 @@ fn policies_changed(view: &View<'_>, tenant: &Seen, place: &str) -> u64 {
     last
 }
 
-/// Whether a Pod ended well, and each of its connections as it must.
+/// Whether the container of a probe ended well, and each of its connections as it must.
+///
+/// The kubelet reports the end of a container up to a few seconds before the end of its Pod, and a container that a
+/// webhook injected may never end.
 fn has_proven(pod: &Seen) -> bool {
-    let status = &pod.object["status"];
-    let end = &status["containerStatuses"][0]["state"]["terminated"];
+    let containers = pod.object["status"]["containerStatuses"].as_array();
+    let is_own = |one: &&Value| one["name"] == "probe";
+    let Some(own) = containers.and_then(|all| all.iter().find(is_own)) else {
+        return false;
+    };
+    let end = &own["state"]["terminated"];
     let told = end["message"].as_str().unwrap_or_default().lines();
     let plan = pod.object["metadata"]["annotations"]["orchestrator.io/probe-plan"].as_str();
     let plan: Vec<&str> = plan.unwrap_or_default().lines().collect();
@@ -213,7 +220,8 @@ fn has_proven(pod: &Seen) -> bool {
         let sign = if wanted.starts_with('+') { "1 " } else { "0 " };
         found.starts_with(sign)
     };
-    status["phase"] == "Succeeded"
+    end["exitCode"] == 0
+        && own["restartCount"] == 0
         && !plan.is_empty()
         && plan.len() == told.len()
         && plan.iter().zip(&told).all(is_as_planned)
