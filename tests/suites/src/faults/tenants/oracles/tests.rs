@@ -446,20 +446,40 @@ fn a_policy_that_nobody_asked_for_is_no_green() {
 
 #[test]
 fn isolation_needs_pods_that_told() {
-    let mut play = ScenarioRun::made();
-    let probe = |play: &mut ScenarioRun, namespace: &str, told: &str| {
+    let probe_with = |play: &mut ScenarioRun, namespace: &str, own: Value| {
         let object = json!({
             "metadata": {
                 "namespace": namespace,
                 "labels": { names::UID: UID, "orchestrator.io/component": "probe" },
                 "annotations": { "orchestrator.io/probe-plan": "+ dns x\n- tcp y" },
             },
-            "status": { "phase": "Succeeded", "containerStatuses": [
-                { "state": { "terminated": { "message": told } } },
+            // An injected container goes on, and the kubelet reports the end of the Pod later.
+            "status": { "phase": "Running", "containerStatuses": [
+                { "name": "injected", "restartCount": 0, "state": { "running": {} } },
+                own,
             ] },
         });
         play.see(Change::Modified, "pods", "p", namespace, object);
     };
+    let container = |name: &str, code: i64, restarts: i64, told: &str| {
+        json!({ "name": name, "restartCount": restarts,
+            "state": { "terminated": { "exitCode": code, "message": told } } })
+    };
+    let probe = |play: &mut ScenarioRun, namespace: &str, told: &str| {
+        probe_with(play, namespace, container("probe", 0, 0, told));
+    };
+    for (name, code, restarts) in [("injected-too", 0, 0), ("probe", 1, 0), ("probe", 0, 1)] {
+        let mut play = ScenarioRun::made();
+        probe(&mut play, PLACE, "1 ok\n0 refused");
+        probe_with(
+            &mut play,
+            "home",
+            container(name, code, restarts, "1 ok\n0 refused"),
+        );
+        play.says("NetworkIsolated", "Provisioning");
+        says(&play, "no Pod outside had told so");
+    }
+    let mut play = ScenarioRun::made();
     probe(&mut play, PLACE, "1 ok\n0 refused");
     probe(&mut play, "home", "1 ok\n1 open");
     play.says("NetworkIsolated", "Provisioning");
