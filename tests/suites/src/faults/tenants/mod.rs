@@ -158,13 +158,22 @@ async fn create(stage: &Stage, more: Value) -> Result<()> {
     Ok(())
 }
 
+/// Changes the Tenant, and waits until the object history has seen it. Until then, a late watch shows the Tenant as it
+/// stood before, which may be as the play wants it.
 async fn patch(stage: &Stage, spec: Value) -> Result<()> {
     let tenants: Api<Tenant> = Api::all(stage.client.clone());
     let patch = Patch::Merge(json!({ "spec": spec }));
-    tenants
+    let patched = tenants
         .patch(&name(stage), &PatchParams::default(), &patch)
         .await?;
-    Ok(())
+    let wanted = patched.metadata.generation;
+    stage
+        .until("the change to be seen", LIMIT, |seen| {
+            let tenant = seen.iter().find(|one| one.resource == "tenants");
+            let found = tenant.and_then(|one| one.object["metadata"]["generation"].as_i64());
+            met(found >= wanted, || format!("generation {found:?}"))
+        })
+        .await
 }
 
 async fn delete(stage: &Stage) -> Result<()> {
