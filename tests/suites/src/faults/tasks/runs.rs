@@ -21,7 +21,11 @@ use kube::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use testkit::{
-    faults::scenario_run::{Scenario, Stage},
+    faults::{
+        point::Route,
+        proxy::Traced,
+        scenario_run::{Scenario, Stage},
+    },
     suite,
     wait::met,
 };
@@ -125,7 +129,7 @@ async fn success(stage: &Stage) -> Result<()> {
 async fn retry(stage: &Stage) -> Result<()> {
     let script = format!("[ $ORCHESTRATOR_ATTEMPT != 1 ] || exit 3\n{}", works(stage));
     agent(stage, &script, json!({})).await?;
-    let retry = json!({ "maxAttempts": 3, "backoff": { "initial": "4s", "max": "4s" } });
+    let retry = json!({ "maxAttempts": 3, "backoff": { "initial": "8s", "max": "8s" } });
     submit(stage, json!({ "retry": retry })).await?;
     stands(stage, RUNS, "Succeeded", "Succeeded").await?;
     let mut pods = stage.api::<Pod>().list(&ListParams::default()).await?.items;
@@ -143,8 +147,8 @@ async fn retry(stage: &Stage) -> Result<()> {
     let waited = begun.duration_since(ended).as_secs();
     // Both times are whole seconds.
     ensure!(
-        waited >= 3,
-        "the second attempt began {waited} s after the first, wanted 4"
+        waited >= 7,
+        "the second attempt began {waited} s after the first, wanted 8"
     );
     Ok(())
 }
@@ -334,6 +338,19 @@ async fn backoff(stage: &Stage) -> Result<()> {
             Ok(())
         })
         .await?;
+    let creations = || {
+        let trace = stage.operator_set.trace();
+        let of_jobs = |traced: &&Traced| traced.point.route == Route::new("create", "jobs");
+        trace.iter().filter(of_jobs).count()
+    };
+    let before = creations();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let more = creations() - before;
+    // A fault may cost some attempts. An operator that does not wait needs milliseconds for one.
+    ensure!(
+        more <= 4,
+        "in 2 s after a stored retry, the operator tried to create a Job {more} times"
+    );
     stage.operator_set.kill_permanently(0).await?;
     let runs: Api<TaskRun> = stage.api();
     let made = runs.get("work").await?.metadata.creation_timestamp;
