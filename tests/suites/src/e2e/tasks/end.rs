@@ -79,7 +79,7 @@ touch here "$HOME/x" /tmp/x || fail writable
 [ -e /var/run/secrets/kubernetes.io ] && fail token
 [ "$COLOR" = blue ] || fail env
 echo '{"kept": "yes"}' > /dev/termination-log
-sleep 1
+sleep 3
 "#;
     let more = json!({
         "instructions": [
