@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "a command line talks by printing")]
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
@@ -51,6 +51,15 @@ pub enum Command {
         #[arg(default_value = "dev")]
         name: String,
     },
+    /// Load image archives into the nodes of a running cluster, such as target/image/orchestrator.tar
+    Load {
+        /// Files of the form that `docker save` and `cargo xtask image` write
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+        /// Name of the cluster
+        #[arg(long, default_value = "dev")]
+        name: String,
+    },
     /// Print the archives of images, for `kind load image-archive`
     Images {
         /// Only these (default: all)
@@ -92,6 +101,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
             std::future::pending::<()>().await;
             cluster.stop().await
         })?,
+        Command::Load { archives, name } => runtime()?.block_on(load(&name, &archives))?,
         Command::Images { names } => {
             for archive in image_cache::archives(&names)? {
                 println!("{}", archive.display());
@@ -167,9 +177,37 @@ async fn up(name: &str, tier: Tier) -> Result<()> {
     announce(&cluster);
     let folders = cluster.folders.clone();
     cluster.detach()?;
+    // Cargo and xtask become this process, so its age includes their builds and their locks.
+    println!(
+        "whole wait: {:.1} s, with builds and locks",
+        process::age()?.as_secs_f64()
+    );
     println!("logs:    {}", folders.logs.display());
     println!("use it:  eval \"$(cargo xtask testbed env {name})\"");
     println!("end it:  cargo xtask testbed down {name}");
+    Ok(())
+}
+
+async fn load(name: &str, archives: &[PathBuf]) -> Result<()> {
+    let cluster = Cluster::attach(name)?;
+    ensure!(
+        cluster.tier == Tier::Node,
+        "cluster '{name}' has the tier '{}', which has no container runtime; start one with '--tier node'",
+        cluster.tier.name()
+    );
+    for archive in archives {
+        let start = Instant::now();
+        // The importing process has another working directory.
+        let path = archive
+            .canonicalize()
+            .with_context(|| format!("cannot read '{}'", archive.display()))?;
+        cluster.load_image(&path).await?;
+        println!(
+            "'{}' is loaded into cluster '{name}', {:.1} s",
+            archive.display(),
+            start.elapsed().as_secs_f64()
+        );
+    }
     Ok(())
 }
 

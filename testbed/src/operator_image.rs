@@ -46,6 +46,11 @@ fn profile() -> String {
     std::env::var(PROFILE_VARIABLE).unwrap_or_else(|_unset| "image".to_owned())
 }
 
+/// Returns whether images are compiled as users have them. Images of [`TEST_PROFILE`] have other sizes.
+pub fn is_users_profile() -> bool {
+    profile() != TEST_PROFILE
+}
+
 /// An image that was built.
 pub struct Built {
     /// The archive.
@@ -70,7 +75,7 @@ pub fn run(toolbox: bool) -> Result<()> {
         "image {reference}: {megabytes:.1} MB in '{place}', {:.0} s",
         start.elapsed().as_secs_f64()
     );
-    if profile() == TEST_PROFILE {
+    if !is_users_profile() {
         eprintln!("compiled with the profile '{TEST_PROFILE}': for tests, not for users");
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Running a program to its end: bounded in time, its output in a file, its failure readable.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     iter,
     os::unix::process::{CommandExt, ExitStatusExt},
@@ -22,6 +22,30 @@ const TAIL_LINES: usize = 20;
 const TAIL_BYTES: u64 = 4000;
 /// How much of a command goes into an error.
 const SHOWN_CHARACTERS: usize = 240;
+
+/// The kernel's unit of times in `/proc`, for all programs: 1/100 s.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Returns the time since this process was started. A process that became this program counts, too.
+///
+/// # Errors
+/// When `/proc` cannot be read or has another form.
+pub fn age() -> Result<Duration> {
+    let uptime = fs::read_to_string("/proc/uptime")?;
+    parse_age(&fs::read_to_string("/proc/self/stat")?, &uptime)
+}
+
+fn parse_age(stat: &str, uptime: &str) -> Result<Duration> {
+    // The name of the program, in parentheses, may contain anything. 20 fields after it is the start.
+    let (_, fields) = stat.rsplit_once(')').context("'/proc/self/stat'")?;
+    let start = fields.split_whitespace().nth(19).context("no start time")?;
+    let start: f64 = start.parse().context("the start time")?;
+    let now = uptime.split_whitespace().next().context("'/proc/uptime'")?;
+    let now: f64 = now.parse().context("the uptime")?;
+    Ok(Duration::from_secs_f64(
+        (now - start / TICKS_PER_SECOND).max(0.0),
+    ))
+}
 
 /// Runs `command` with both outputs appended to `log`; calls `every_second` with the time so far.
 ///
@@ -167,9 +191,19 @@ pub fn this_program() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    #[test]
+    fn the_age_of_a_process_counts_from_its_start() {
+        let stat = "7 (a (odd) name) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 99 0";
+        let found = parse_age(stat, "130.45 7.0\n").unwrap();
+        assert_eq!(found.as_millis(), 7000);
+        assert_eq!(parse_age(stat, "1.0 0").unwrap(), Duration::ZERO);
+        for (stat, uptime) in [("", "1 1"), ("7 (a) S 1", "1 1"), (stat, "")] {
+            assert!(parse_age(stat, uptime).is_err(), "'{stat}' '{uptime}'");
+        }
+        assert!(age().unwrap() < Duration::from_secs(3600));
+    }
 
     const LONG: Duration = Duration::from_secs(30);
 

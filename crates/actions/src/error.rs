@@ -87,7 +87,7 @@ pub enum Error {
     },
 
     /// The run was cancelled, which cannot be undone.
-    #[error("{0} was cancelled, and that cannot be taken back")]
+    #[error("{0} was cancelled, and that cannot be undone")]
     Cancelled(ObjectName),
 
     /// The run is being deleted.

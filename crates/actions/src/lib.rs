@@ -14,6 +14,7 @@
 //! conflict.
 
 mod context;
+mod delete;
 mod docs;
 mod error;
 mod files;
@@ -23,10 +24,11 @@ mod outcome;
 mod submit;
 
 pub use context::{Added, add as add_context};
+pub use delete::{Deleted, delete};
 pub use docs::run_docs_again;
 pub use error::{Error, Request, chain};
 pub use files::{FILES, FilesError, check as check_files};
-pub use lifecycle::{Change, Changed, change, run_again};
+pub use lifecycle::{Change, Changed, blocked_by, change, run_again};
 pub use object::{Object, ObjectName, get, objects};
 pub use outcome::Outcome;
 pub use submit::{DryRun, Run, run_name, submit};

@@ -118,17 +118,18 @@ fn wanted(object: &Object, change: Change) -> Result<Option<Value>, Error> {
     if object.name.is_run() {
         object.check_not_deleting()?;
     }
+    let is_cancelled = object.is_set("spec.cancel");
+    let is_suspended = object.is_set("spec.suspend");
+    // Checked before the outcome: a finished run can run again, but not a cancelled one.
+    if is_cancelled && change != Change::Cancel {
+        return Err(Error::Cancelled(object.name.clone()));
+    }
     if let Some(outcome) = outcome {
         return Err(Error::Finished {
             run: object.name.clone(),
             outcome,
             version: object.version(),
         });
-    }
-    let is_cancelled = object.is_set("spec.cancel");
-    let is_suspended = object.is_set("spec.suspend");
-    if is_cancelled && change != Change::Cancel {
-        return Err(Error::Cancelled(object.name.clone()));
     }
     Ok(match change {
         Change::Cancel => (!is_cancelled).then(|| json!({ "cancel": true })),
@@ -142,7 +143,7 @@ fn again(run: &Object, version: i64) -> Result<Option<Value>, Error> {
     if run.is_set("spec.cancel") {
         return Err(Error::Cancelled(run.name.clone()));
     }
-    if run.outcome().is_none() && !is_blocked(run) {
+    if run.outcome().is_none() && blocked_by(run).is_none() {
         return Err(Error::NotFinished {
             run: run.name.clone(),
             version: Some(version),
@@ -157,15 +158,20 @@ fn again(run: &Object, version: i64) -> Result<Option<Value>, Error> {
     Ok(Some(change))
 }
 
-/// Returns whether the run is blocked by a problem before its start. Then no container runs that a
-/// new version would stop.
-fn is_blocked(run: &Object) -> bool {
+/// Returns the reason why a run is blocked before its start, if it is. Then no container runs that
+/// a new version would stop.
+#[must_use]
+pub fn blocked_by(run: &Object) -> Option<&str> {
     let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
     let progress = run.progress.as_ref();
     let progress = progress.filter(|_| run.recorded_version() == run.version());
-    let reason = progress.and_then(|progress| progress.condition(SUCCEEDED));
-    run.phase() == RunPhase::Pending.name()
-        && reason.is_some_and(|known| ordinary.iter().all(|word| word.name() != known.reason))
+    let condition = progress.and_then(|progress| progress.condition(SUCCEEDED));
+    let reason = condition.map(|known| known.reason.as_str())?;
+    let is_blocked = run.name.is_run()
+        && run.outcome().is_none()
+        && run.phase() == RunPhase::Pending.name()
+        && ordinary.iter().all(|word| word.name() != reason);
+    is_blocked.then_some(reason)
 }
 
 #[cfg(test)]
@@ -249,6 +255,12 @@ mod tests {
             ),
             (&held, None, Change::Suspend, Ok(None)),
             (&cancelled, None, Change::Suspend, Err("was cancelled")),
+            (
+                &cancelled,
+                Some("Cancelled"),
+                Change::Resume,
+                Err("was cancelled, and that cannot be undone"),
+            ),
             (
                 &plain,
                 Some("Succeeded"),

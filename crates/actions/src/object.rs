@@ -158,6 +158,9 @@ impl Object {
             (None, Some(_), Some(version)) => {
                 format!("the operator has not seen version {version} yet").into()
             }
+            (None, _, _) if self.data["status"].is_object() => {
+                "its status cannot be decoded, so parts of it are missing here".into()
+            }
             (None, _, _) => "it has no status yet".into(),
         }
     }

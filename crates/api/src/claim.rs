@@ -246,6 +246,7 @@ mod tests {
             uid: "uid".to_owned(),
             version: None,
             requires_intent: None,
+            optional: false,
         }
     }
 

@@ -1,12 +1,20 @@
 //! Completes CRDs: the output of the derive macro, with additions that the macro cannot express.
 
+mod lacking;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    SelectableField,
 };
 use serde_json::json;
 
+pub use lacking::lacking;
+
+/// Fields of the status that a field selector can select by, besides name and namespace.
+pub const SELECTABLE: &[&str] = &["status.phase", "status.reason"];
+
 /// Adds the parts that the derive macro cannot express: the default status of an object that we
-/// have not reconciled yet, and the merge keys of the lists in a status.
+/// have not reconciled yet, the merge keys of the lists in a status, and the selectable fields.
 #[must_use]
 pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
@@ -40,6 +48,10 @@ pub fn complete(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             conditions.x_kubernetes_list_type = Some("map".to_owned());
             conditions.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
         }
+        let selectable = SELECTABLE.iter().map(|path| SelectableField {
+            json_path: format!(".{path}"),
+        });
+        version.selectable_fields = Some(selectable.collect());
     }
     crd
 }

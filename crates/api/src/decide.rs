@@ -27,9 +27,12 @@ pub struct Input<'a, Object, World> {
     /// The current time.
     pub now: Timestamp,
     /// The error of an effect of the previous decision in the same reconciliation. It is set if its
-    /// class is [`ErrorClass::Failed`], or if the effect was optional ([`Manifest::optional`]). The
-    /// decision is then repeated, to report the error.
+    /// class is [`ErrorClass::Failed`], if the effect was optional ([`Manifest::optional`],
+    /// [`Target::optional`]), or if the effects are past their deadline
+    /// ([`Decision::effects_deadline`]). The decision is then repeated, to report the error.
     pub fault: Option<&'a ReconcileError>,
+    /// Whether `fault` is the error of an optional effect. Then nothing that the decision needs has failed.
+    pub refused: bool,
     /// Whether the objects in [`Decision::confirm`] of an earlier decision in this reconciliation
     /// were read from the API server itself. If true, `world` contains them.
     pub confirmed: bool,
@@ -64,6 +67,11 @@ pub struct Decision<S: Status> {
     /// Time before which the status is not written, because a better status is expected soon. Set
     /// it only if any later reconciliation can derive the same status from the cluster.
     pub defer_status_until: Option<Timestamp>,
+    /// Deadline of the effects, for a run. While an effect fails, the engine stores it as
+    /// [`crate::CommonStatus::deadline_at`] and repeats the effect. From this time on, a failed
+    /// effect is not repeated: `decide` runs again with the error ([`Input::fault`]), to end the
+    /// wait.
+    pub effects_deadline: Option<Timestamp>,
     /// Objects to read from the API server before the decision is carried out. List each object
     /// that the decision assumes to be absent or unchanged, if a wrong assumption cannot be undone:
     /// a watch may be silent for minutes.
@@ -118,6 +126,7 @@ impl<S: Status> Decision<S> {
             finalizer: FinalizerAction::Keep,
             requeue_at: None,
             defer_status_until: None,
+            effects_deadline: None,
             confirm: Vec::new(),
             claims: Vec::new(),
         }
@@ -147,6 +156,13 @@ impl<S: Status> Decision<S> {
         self
     }
 
+    /// Sets the time from which a failed effect is not repeated.
+    #[must_use]
+    pub fn effects_until(mut self, deadline: Timestamp) -> Self {
+        self.effects_deadline = Some(deadline);
+        self
+    }
+
     /// Removes the finalizer after the status write.
     #[must_use]
     pub fn remove_finalizer(mut self) -> Self {
@@ -173,6 +189,7 @@ impl<S: Status> Decision<S> {
             finalizer: self.finalizer,
             requeue_at: self.requeue_at,
             defer_status_until: self.defer_status_until,
+            effects_deadline: self.effects_deadline,
             confirm: self.confirm,
             claims: self.claims,
         }
@@ -272,6 +289,36 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Makes the effect optional: everything else continues if it is rejected.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        match self {
+            Self::Ensure(manifest) => Self::Ensure(Box::new(manifest.optional())),
+            Self::Apply(manifest) => Self::Apply(Box::new(manifest.optional())),
+            Self::Delete(target) => Self::Delete(target.optional()),
+            Self::Patch {
+                target,
+                subresource,
+                patch,
+            } => Self::Patch {
+                target: target.optional(),
+                subresource,
+                patch,
+            },
+        }
+    }
+
+    /// Returns whether the effect is optional: its rejection stops nothing else.
+    #[must_use]
+    pub fn is_optional(&self) -> bool {
+        match self {
+            Self::Ensure(manifest) | Self::Apply(manifest) => manifest.optional,
+            Self::Delete(target) | Self::Patch { target, .. } => target.optional,
+        }
+    }
+}
+
 /// A resource type of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ResourceType {
@@ -351,9 +398,19 @@ pub struct Target {
     pub version: Option<String>,
     /// For a change that cannot be undone: the intent that the *stored* status must already have.
     pub requires_intent: Option<String>,
+    /// Whether the change is optional. If the API server rejects an optional change, `decide` runs
+    /// again with the error as input, and everything else continues.
+    pub optional: bool,
 }
 
 impl Target {
+    /// Makes the change optional: everything else continues if it is rejected.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
     /// Requires that the stored status has this intent before the change is made.
     #[must_use]
     pub fn requires_intent(mut self, intent: String) -> Self {

@@ -12,8 +12,10 @@ use std::fmt;
 use crate::Reason;
 
 const EXISTS: &str = " exists already";
+const HAS_TASK: &str = "' has task ";
 const OF_EARLIER: &str = " belongs to an earlier ";
 const NOT_STARTED: &str = "the container did not start within ";
+const NEVER_STARTED: &str = "not started: ";
 const NOT_ASKED: &str = " was not asked for its branches in time: ";
 const JOB_CREATED: &str = " was created; waiting for its Pod";
 const RUNS: &str = " runs; it has until ";
@@ -21,6 +23,7 @@ const PUBLISH: &str = "the container 'publish'";
 const NOT_ENDED: &str = " did not end within ";
 const RESTORED: &str = "restored: ";
 const ANSWERED: &str = "the API server answered ";
+const HANGS: &str = ", probably because of an admission webhook";
 const IN_NAMESPACE: &str = "' in namespace '";
 
 /// A request to the API server: `'create jobs' of 'shop-7-v1'`.
@@ -55,6 +58,31 @@ pub fn name_taken(object: &str) -> String {
     format!(
         "{object}{EXISTS} and belongs to someone else; it was not touched. Delete it, if nobody needs it"
     )
+}
+
+/// Formats that a child of another object has the name of a child. `owner` is its kind and name, by its labels.
+#[must_use]
+pub fn name_taken_by(object: &str, owner: &str) -> String {
+    format!("{object}{EXISTS} and belongs to {owner}; it was not touched. Use another name")
+}
+
+/// Formats that another TaskRun has the task of a run. `is_over`: it ended, and its children are kept.
+#[must_use]
+pub fn task_taken(holder: &str, task: i64, service: &str, is_over: bool) -> String {
+    let rest = if is_over {
+        "and ended; its Job and ConfigMap are kept. Raise its 'contextVersion' to run the task again, delete it, or submit another 'taskId'"
+    } else {
+        "already; two runs of a task cannot run side by side. Wait for its end, delete one of the two, or submit another 'taskId'"
+    };
+    format!("TaskRun '{holder}{HAS_TASK}{task} of service '{service}' {rest}")
+}
+
+/// Returns the name of the other TaskRun in a message of [`task_taken`].
+#[must_use]
+pub fn task_holder(message: &str) -> Option<&str> {
+    let (before, _) = message.split_once(HAS_TASK)?;
+    let (_, name) = before.rsplit_once("TaskRun '")?;
+    Some(name)
 }
 
 /// Formats that a child of a deleted owner has the name of a child. `is_collected`: the garbage collector
@@ -103,6 +131,18 @@ pub fn start_timeout_cause(message: &str) -> Option<(Reason, &str)> {
         Some(_) | None => text,
     };
     Some((Reason::from_name(name)?, text))
+}
+
+/// Formats that a run has ended before its first attempt, or between two. `next` is the next step.
+#[must_use]
+pub fn never_started(message: &str, next: &str) -> String {
+    format!("{NEVER_STARTED}{message}. {next}")
+}
+
+/// Returns whether a message is one of [`never_started`].
+#[must_use]
+pub fn is_never_started(message: &str) -> bool {
+    message.starts_with(NEVER_STARTED)
 }
 
 /// Formats that a repository was not asked for its branches. `blocker` is the reason.
@@ -174,6 +214,20 @@ pub fn answered_code(message: &str) -> Option<&str> {
     rest.split(' ').next()
 }
 
+/// Formats that the API server has not responded to a request for `seconds`.
+#[must_use]
+pub fn hangs(request: impl fmt::Display, seconds: u64) -> String {
+    format!(
+        "{request} has had no response for {seconds} s{HANGS} that does not answer; the API server waits for it up to 30 s"
+    )
+}
+
+/// Returns whether a message is one of [`hangs`].
+#[must_use]
+pub fn is_hanging(message: &str) -> bool {
+    message.contains(HANGS)
+}
+
 /// Formats NetworkPolicies of a namespace.
 #[must_use]
 pub fn network_policies(names: &[String], namespace: &str) -> String {
@@ -242,6 +296,9 @@ mod tests {
         let taken = name_taken("Job 'x'");
         assert_eq!(object_with_name(&taken), Some(("Job", "x")));
         assert!(!is_left_over(&taken));
+        let taken = name_taken_by("Job 'x'", "TaskRun 'y'");
+        assert_eq!(object_with_name(&taken), Some(("Job", "x")));
+        assert!(!taken.contains("Delete") && !is_left_over(&taken));
         for is_collected in [true, false] {
             let message = left_over("ConfigMap 'y'", "TaskRun 'z'", is_collected);
             assert_eq!(object_with_name(&message), Some(("ConfigMap", "y")));
@@ -315,6 +372,35 @@ mod tests {
         assert!(!is_late_publish(&agent));
         assert!(is_restored(&restored("version 1 ended")));
         assert!(!is_restored(&job_created("x")));
+    }
+
+    #[test]
+    fn the_holder_of_a_task_is_found() {
+        for is_over in [false, true] {
+            let text = task_taken("dup-a", 7, "shop", is_over);
+            assert!(text.starts_with("TaskRun 'dup-a' has task 7 of service 'shop' "));
+            assert_eq!(task_holder(&text), Some("dup-a"));
+            assert_eq!(task_holder(&format!("not started: {text}")), Some("dup-a"));
+            assert!(text.len() < 200, "{text}");
+        }
+        assert_eq!(task_holder("Agent 'a' does not exist"), None);
+        let text = name_taken_by("ConfigMap 'shop-7-v1-files'", "TaskRun 'dup-a'");
+        let object = Some(("ConfigMap", "shop-7-v1-files"));
+        assert_eq!(object_with_name(&text), object);
+    }
+
+    #[test]
+    fn a_write_that_hangs_is_recognized() {
+        let request = Request {
+            action: "create jobs",
+            name: "shop-7-v1",
+        };
+        assert!(is_never_started(&never_started("no", "Submit another")));
+        assert!(!is_never_started("the container did not start"));
+        let message = hangs(request, 8);
+        assert!(is_hanging(&message), "{message}");
+        assert_eq!(Request::find(&message), Some(request), "{message}");
+        assert!(!is_hanging(&answered(503, request, "no")));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub const KIND: &str = "orchestrator.io/kind";
 pub const NAME: &str = "orchestrator.io/name";
 /// Label: the UID of the child's owner. Our selectors use this label.
 pub const UID: &str = "orchestrator.io/uid";
+/// Label of a run: the name of its Agent, sanitized.
+pub const AGENT: &str = "orchestrator.io/agent";
 /// Label of tasks: the number of the task.
 pub const TASK_ID: &str = "task-id";
 /// Label of tasks: the name of the service, sanitized.
@@ -47,6 +49,8 @@ pub const LOCK: &str = "orchestrator.io/lock";
 pub const RETAINED_FROM: &str = "orchestrator.io/retained-from";
 /// Annotation of an existing namespace: the Tenant that may adopt it.
 pub const ADOPT: &str = "orchestrator.io/adopt";
+/// Annotation of an operator's Lease: the version of the process that leads.
+pub const VERSION: &str = "orchestrator.io/version";
 
 /// Returns the name of a child: `raw` as a DNS label, then `suffix`, with at most 63 characters in
 /// total.

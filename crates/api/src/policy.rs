@@ -249,7 +249,7 @@ fn agent_references() -> ValidatingAdmissionPolicy {
     };
     let references = |kind: &str, key: &str, whole: &str| {
         format!(
-            "{} + {}",
+            "{} + {} + {}",
             named(
                 "env",
                 &format!("valueFrom.{key}"),
@@ -257,6 +257,7 @@ fn agent_references() -> ValidatingAdmissionPolicy {
                 kind
             ),
             named("envFrom", whole, "spec.envFrom", kind),
+            named("volumes", whole, "spec.volumes", kind),
         )
     };
     let pull_secrets = "variables.imagePullSecrets.map(one, \"spec.imagePullSecrets names the Secret '\" + one.name + \"'\")";
@@ -264,6 +265,7 @@ fn agent_references() -> ValidatingAdmissionPolicy {
         ("env", or_empty("env")),
         ("envFrom", or_empty("envFrom")),
         ("imagePullSecrets", or_empty("imagePullSecrets")),
+        ("volumes", or_empty("volumes")),
         (
             "secrets",
             format!(
@@ -274,6 +276,15 @@ fn agent_references() -> ValidatingAdmissionPolicy {
         (
             "configMaps",
             references("ConfigMap", "configMapKeyRef", "configMapRef"),
+        ),
+        (
+            "claims",
+            named(
+                "volumes",
+                "persistentVolumeClaimRef",
+                "spec.volumes",
+                "PersistentVolumeClaim",
+            ),
         ),
         ("createsPods", allowed("", "pods", None, "create")),
     ];
@@ -322,15 +333,31 @@ fn agent_references() -> ValidatingAdmissionPolicy {
             ),
             by_list(
                 "secrets",
-                "spec.env, spec.envFrom, spec.imagePullSecrets",
+                "spec.env, spec.envFrom, spec.imagePullSecrets, spec.volumes",
                 "Secret",
                 "secrets",
             ),
             by_list(
                 "configMaps",
-                "spec.env, spec.envFrom",
+                "spec.env, spec.envFrom, spec.volumes",
                 "ConfigMap",
                 "configmaps",
+            ),
+            // To read a claim gives no access to its data. Only a Pod does.
+            denial(
+                "variables.claims.size() == 0 || variables.createsPods".to_owned(),
+                "spec.volumes: who names a PersistentVolumeClaim must be allowed to 'create pods'",
+                &permission_message("variables.claims[0] + \": \"", "'create pods'"),
+            ),
+            // A label may make the Pod a backend of a Service. An annotation may make a webhook add
+            // credentials.
+            denial(
+                "(!has(object.spec.podLabels) && !has(object.spec.podAnnotations)) || variables.createsPods".to_owned(),
+                "spec.podLabels, spec.podAnnotations: who sets labels or annotations of Pods must be allowed to 'create pods'",
+                &permission_message(
+                    "(has(object.spec.podLabels) ? \"spec.podLabels: \" : \"spec.podAnnotations: \")",
+                    "'create pods'",
+                ),
             ),
         ],
     )

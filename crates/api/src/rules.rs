@@ -10,6 +10,7 @@
 
 use kube::core::{Message, Rule};
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 /// Pattern of a duration. CEL and our parser accept more; this pattern allows neither a sign nor
 /// nanoseconds.
@@ -64,6 +65,26 @@ pub(crate) fn requests_within_limits() -> Rule {
 pub(crate) fn own_folder() -> Rule {
     Rule::new("!['/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets', '/var/run/secrets', '/workspace'].exists(taken, self == taken || taken.startsWith(self + '/') || (taken != '/workspace' && self.startsWith(taken + '/')))")
         .message("must not be, be in or hold '/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets' or '/var/run/secrets', nor be '/workspace' itself; choose a folder of its own, such as '/workspace/context'")
+}
+
+/// Requires a mount path that overlaps with none of our directories and no system directory.
+pub(crate) fn free_folder() -> Rule {
+    Rule::new("!['/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets', '/var/run/secrets', '/workspace'].exists(taken, self == taken || taken.startsWith(self + '/') || self.startsWith(taken + '/'))")
+        .message("must not be, be in or hold '/proc', '/sys', '/dev', '/tmp', '/etc', '/home/agent', '/run/secrets', '/var/run/secrets' or '/workspace'; choose a folder of its own, such as '/data'")
+}
+
+/// Requires mount paths that do not overlap. Otherwise one volume would hide another one.
+pub(crate) fn volumes_apart() -> Rule {
+    Rule::new("!has(self.volumes) || self.volumes.all(one, self.volumes.filter(other, other.mountPath == one.mountPath || other.mountPath.startsWith(one.mountPath + '/')).size() == 1)")
+        .message("'mountPath' of a volume must not be, or be in, that of another one")
+        .field_path(".volumes")
+}
+
+/// Requires mount paths that do not overlap with the directory of the run's files.
+pub(crate) fn context_apart() -> Rule {
+    Rule::new("!has(self.volumes) || !self.volumes.exists(one, one.mountPath == self.contextPath || one.mountPath.startsWith(self.contextPath + '/') || self.contextPath.startsWith(one.mountPath + '/'))")
+        .message("'mountPath' of a volume must not be, be in or hold 'contextPath'")
+        .field_path(".volumes")
 }
 
 /// Requires an absolute path in the container.
@@ -229,6 +250,241 @@ pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
                     "message": "'tolerationSeconds' needs the 'effect' 'NoExecute'",
                 },
             ],
+        },
+    })
+}
+
+/// Keys of labels and annotations that the operator and the Job controller set, as a CEL condition.
+/// With one of them, a Pod would be taken for the Pod of another run or Job.
+const RESERVED_KEY: &str = "key in ['task-id', 'service-name', 'context-version', 'job-name', 'controller-uid'] || key.startsWith('orchestrator.io/') || key.contains('.orchestrator.io/') || key.startsWith('batch.kubernetes.io/')";
+
+/// Returns the schema of labels for a Pod.
+pub(crate) fn pod_labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.all(key, !format.qualifiedName().validate(key).hasValue())",
+                "message": "keys must be those of labels, such as 'team' or 'example.com/team'",
+            },
+            {
+                "rule": format!("!self.exists(key, {RESERVED_KEY})"),
+                "message": "must not have keys of Orchestrator ('orchestrator.io/…', 'task-id', 'service-name', 'context-version') or of the Job controller ('batch.kubernetes.io/…', 'job-name', 'controller-uid')",
+            },
+        ],
+    })
+}
+
+/// Returns the schema of annotations for a Pod.
+pub(crate) fn pod_annotations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": { "type": "string", "maxLength": 4096 },
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.all(key, !format.qualifiedName().validate(key).hasValue())",
+                "message": "keys must be those of annotations, such as 'example.com/owner'",
+            },
+            {
+                "rule": format!("!self.exists(key, {RESERVED_KEY})"),
+                "message": "must not have keys of Orchestrator ('orchestrator.io/…', 'task-id', 'service-name', 'context-version') or of the Job controller ('batch.kubernetes.io/…', 'job-name', 'controller-uid')",
+            },
+            {
+                // Such a key would replace the profile that we set.
+                "rule": "!self.exists(key, key.contains('apparmor.security.') || key.contains('seccomp.security.'))",
+                "message": "must not have keys of security profiles, such as 'container.apparmor.security.beta.kubernetes.io/agent'",
+            },
+        ],
+    })
+}
+
+/// Returns the schema of a Pod's affinity, with the rules that the API server has for it in a Pod.
+///
+/// Terms about Pods have no namespaces: an Agent must not depend on Pods that its author may not see.
+pub(crate) fn affinity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "nodeAffinity": {
+                "description": "Nodes on which the Pod runs.",
+                "type": "object",
+                "properties": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "description": "Nodes on which the Pod may run.",
+                        "type": "object",
+                        "required": ["nodeSelectorTerms"],
+                        "properties": {
+                            "nodeSelectorTerms": {
+                                "description": "Terms of which a node must match at least one.",
+                                "type": "array",
+                                "minItems": 1,
+                                "maxItems": 8,
+                                "items": node_term(),
+                            },
+                        },
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": preferred(
+                        "Nodes that the scheduler prefers.",
+                        "preference",
+                        &node_term(),
+                    ),
+                },
+            },
+            "podAffinity": pods("Pods of the same namespace to run close to."),
+            "podAntiAffinity": pods("Pods of the same namespace to run apart from."),
+        },
+    })
+}
+
+/// Returns the schema of a term about nodes.
+fn node_term() -> Value {
+    json!({
+        "description": "Term that a node matches if it matches all expressions.",
+        "type": "object",
+        "required": ["matchExpressions"],
+        "properties": {
+            "matchExpressions": {
+                "description": "Requirements for the labels of the node.",
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 8,
+                "items": label_requirement(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+            },
+        },
+    })
+}
+
+/// Returns the schema of a requirement for a label.
+fn label_requirement(operators: &[&str]) -> Value {
+    json!({
+        "description": "Requirement for a label.",
+        "type": "object",
+        "required": ["key", "operator"],
+        "properties": {
+            "key": {
+                "description": "Key of the label.",
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 317,
+                "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+            },
+            "operator": {
+                "description": "Relation of the label to `values`.",
+                "type": "string",
+                "enum": operators,
+            },
+            "values": {
+                "description": "Values for `In` and `NotIn`. One number for `Gt` and `Lt`. None for `Exists` and `DoesNotExist`.",
+                "type": "array",
+                "maxItems": 32,
+                "items": {
+                    "type": "string",
+                    "maxLength": 63,
+                    "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+                },
+            },
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
+                "message": "'In' and 'NotIn' need 'values'",
+            },
+            {
+                "rule": "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",
+                "message": "'Exists' and 'DoesNotExist' take no 'values'",
+            },
+            {
+                "rule": "!(self.operator in ['Gt', 'Lt']) || (has(self.values) && self.values.size() == 1 && self.values[0].matches('^[0-9]+$'))",
+                "message": "'Gt' and 'Lt' need one number in 'values'",
+            },
+        ],
+    })
+}
+
+/// Returns the schema of a list of terms with weights.
+fn preferred(description: &str, field: &str, term: &Value) -> Value {
+    json!({
+        "description": description,
+        "type": "array",
+        "maxItems": 8,
+        "items": {
+            "description": "Term with its weight.",
+            "type": "object",
+            "required": ["weight", field],
+            "properties": {
+                "weight": {
+                    "description": "Weight of the term, compared with the other terms.",
+                    "type": "integer",
+                    "format": "int32",
+                    "minimum": 1,
+                    "maximum": 100,
+                },
+                field: term,
+            },
+        },
+    })
+}
+
+/// Returns the schema of an affinity to Pods.
+fn pods(description: &str) -> Value {
+    let term = json!({
+        "description": "Term that selects Pods of the same namespace.",
+        "type": "object",
+        "required": ["labelSelector", "topologyKey"],
+        "properties": {
+            "labelSelector": {
+                "description": "Labels of the Pods.",
+                "type": "object",
+                "properties": {
+                    "matchLabels": {
+                        "description": "Labels that the Pods must have.",
+                        "type": "object",
+                        "maxProperties": 8,
+                        "additionalProperties": {
+                            "type": "string",
+                            "maxLength": 63,
+                            "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+                        },
+                    },
+                    "matchExpressions": {
+                        "description": "Requirements for the labels of the Pods.",
+                        "type": "array",
+                        "maxItems": 8,
+                        "items": label_requirement(&["In", "NotIn", "Exists", "DoesNotExist"]),
+                    },
+                },
+            },
+            "topologyKey": {
+                "description": "Label of nodes. Nodes with the same value of it are one place, such as `kubernetes.io/hostname`.",
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 317,
+                "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+            },
+        },
+    });
+    json!({
+        "description": description,
+        "type": "object",
+        "properties": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "description": "Terms that the scheduler must obey.",
+                "type": "array",
+                "maxItems": 8,
+                "items": term,
+            },
+            "preferredDuringSchedulingIgnoredDuringExecution": preferred(
+                "Terms that the scheduler prefers to obey.",
+                "podAffinityTerm",
+                &term,
+            ),
         },
     })
 }

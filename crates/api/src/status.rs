@@ -201,6 +201,11 @@ pub struct CommonStatus {
     /// Generation of the spec that this status describes; -1 before the first reconciliation.
     #[serde(default = "unseen")]
     pub observed_generation: i64,
+    /// Reason for the current state: that of the condition `Succeeded` of a run, or `Ready` of any
+    /// other object. Field selectors can select by it. Absent before the first reconciliation, and in
+    /// a run that ended under an operator without this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// One sentence with the current state, the blocker and the next step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -314,11 +319,12 @@ impl CommonStatus {
         self.phase_progress = None;
     }
 
-    /// Sets the conditions of state and the message from a verdict.
+    /// Sets the conditions of state, the reason and the message from a verdict.
     ///
     /// # Guarantees
     /// - `Reconciling` and `Stalled` never exist together. `Finished` exists exactly when a run has
     ///   ended.
+    /// - The reason is that of the main condition.
     /// - `lastTransitionTime` changes only when a condition's status changes.
     pub fn apply_verdict(
         &mut self,
@@ -368,6 +374,7 @@ impl CommonStatus {
         for (kind, value) in wanted {
             self.set_condition(kind, value, *reason, message, generation, now);
         }
+        self.reason = Some(reason.name().to_owned());
         self.message = Some(message.clone());
         self.observed_generation = generation;
     }
@@ -555,7 +562,9 @@ mod tests {
         let stalled = stand(30, Verdict::stalled(Reason::InvalidChild, "wrong"));
         assert_eq!(since(&stalled, condition::SUCCEEDED), at(10), "Unknown");
         assert_eq!(since(&stalled, condition::STALLED), at(30));
+        assert_eq!(stalled.reason.as_deref(), Some("InvalidChild"));
         let ended = stand(40, Verdict::succeeded("done"));
+        assert_eq!(ended.reason.as_deref(), Some("Succeeded"));
         assert_eq!(since(&ended, condition::SUCCEEDED), at(40));
         assert_eq!(since(&ended, condition::FINISHED), at(40));
     }

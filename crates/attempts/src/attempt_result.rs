@@ -196,7 +196,7 @@ fn disrupted(pod: &PodView) -> AttemptResult {
     AttemptResult::new(Reason::Disrupted, message, evidence(Some(pod)))
 }
 
-/// Returns the result for a Pod that the kubelet rejected or gave up without starting its container.
+/// Returns the result for a Pod that the kubelet rejected, or gave up without an end of its container.
 fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
     if disruption::is_stopped(pod) {
         return disrupted(pod);
@@ -207,8 +207,15 @@ fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
         (None, JobEnd::Complete { .. }) => String::new(),
     };
     let name = describe_pod(pod);
-    let message = format!("{name} failed before its container started{detail}");
-    AttemptResult::new(Reason::JobFailed, message, evidence(Some(pod)))
+    let evidence = evidence(Some(pod));
+    // The kubelet does not report the end of each container of a Pod that it evicts.
+    let when = if evidence.started_at.is_some() {
+        ""
+    } else {
+        " before its container started"
+    };
+    let message = format!("{name} failed{when}{detail}");
+    AttemptResult::new(Reason::JobFailed, message, evidence)
 }
 
 /// Returns the evidence that a Pod shows about itself and its container.

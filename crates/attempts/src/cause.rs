@@ -4,7 +4,7 @@
 //! contains only the reported text, without the random name of a rejected Pod. So a repeated decision has the same
 //! message and writes nothing.
 
-use api::{Reason, Timestamp, warning::Warning};
+use api::{Reason, warning::Warning};
 use pods::{Cause, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason};
 
 use crate::{
@@ -23,16 +23,33 @@ pub(crate) fn find(
     let Some(pod) = pod else {
         return newest(run, job, &job.uid, from_job_warning);
     };
-    stopped(pod, run.now)
+    stopped(run, pod)
         .or_else(|| container(run, pod, user))
         .or_else(|| unschedulable(pod))
-        .or_else(|| newest(run, job, &pod.uid, |warning| from_pod_warning(pod, warning)))
+        .or_else(|| {
+            newest(run, job, &pod.uid, |warning| {
+                let cause = from_pod_warning(pod, warning);
+                cause.filter(|_| !is_behind(run, warning))
+            })
+        })
+}
+
+/// Number of the kubelet's failures from which a ConfigMap that exists counts as missing for it.
+const TRIES: i32 = 3;
+
+/// Returns whether the kubelet misses the run's own ConfigMap, which exists. On a busy node, it receives a new ConfigMap
+/// later than the Pod.
+fn is_behind(run: &Run<'_>, warning: &Warning) -> bool {
+    run.files().is_some_and(|files| {
+        let missing = format!("configmap \"{}\" not found", files.name);
+        !files.deleting && warning.times < TRIES && warning.message.ends_with(&missing)
+    })
 }
 
 /// Returns the cause for a Pod that was asked to stop before its container started, or that is being replaced.
-fn stopped(pod: &PodView, now: Timestamp) -> Option<Cause> {
+fn stopped(run: &Run<'_>, pod: &PodView) -> Option<Cause> {
     disruption::is_stopped(pod)
-        .then(|| Cause::new(Reason::Disrupted, disruption::describe(pod, now)))
+        .then(|| Cause::new(Reason::Disrupted, disruption::describe(run, pod)))
 }
 
 fn container(run: &Run<'_>, pod: &PodView, user: Option<i64>) -> Option<Cause> {

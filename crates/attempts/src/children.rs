@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{decide::ResourceType, names, warning::Warning};
 use engine::{
     Cache, Handle, Watch, WatchManager,
-    children::{Child, with_uid},
+    children::{Child, owned_by, with_uid},
     proven::Proven,
 };
 use k8s_openapi::api::{
@@ -64,6 +64,23 @@ impl Children {
         enqueue_by_warning(&self.pod_warnings, &self.pods, runs, handle);
     }
 
+    /// Calls `listener` with the index key of the owner when a Job or a ConfigMap was deleted.
+    pub fn on_deleted(&self, listener: impl Fn(&str) + Clone + Send + Sync + 'static) {
+        call_when_deleted(&self.jobs, listener.clone());
+        call_when_deleted(&self.config_maps, listener);
+    }
+
+    /// Returns whether a run has a Job or a ConfigMap. Labels can be copied, so the owner's UID counts.
+    #[must_use]
+    pub fn exist(&self, kind: &str, namespace: &str, uid: &str) -> bool {
+        let owner = owned_by(kind, namespace, uid);
+        let is_owner = |found: &Option<String>| found.as_deref() == Some(uid);
+        let jobs = self.jobs.by_index(&owner);
+        let maps = self.config_maps.by_index(&owner);
+        jobs.iter().any(|job| is_owner(&job.view.owner_uid))
+            || maps.iter().any(|map| is_owner(&map.view.owner_uid))
+    }
+
     /// Returns the children of a run. `accept_changed`: a Pod may run other content than its Job specifies.
     pub fn of(&self, kind: &str, run: &impl Resource, accept_changed: bool) -> World {
         let namespace = run.namespace().unwrap_or_default();
@@ -119,6 +136,17 @@ fn ours<K: Resource + 'static, V: 'static>(
 
 fn views<V: Clone>(children: &[Arc<Child<V>>]) -> Vec<V> {
     children.iter().map(|child| child.view.clone()).collect()
+}
+
+fn call_when_deleted<V: Send + Sync + 'static>(
+    children: &Cache<Child<V>>,
+    listener: impl Fn(&str) + Send + Sync + 'static,
+) {
+    children.on_change(move |change| {
+        if let (None, Some(child)) = (change.new, change.old) {
+            listener(&child.owner());
+        }
+    });
 }
 
 fn enqueue_by_label<V: Send + Sync + 'static, R: Send + Sync + 'static>(

@@ -13,7 +13,7 @@ use api::{
     tasks::RunPhase,
 };
 
-use crate::{Run, RunDecision};
+use crate::{Run, RunDecision, Stage, start};
 
 /// Delay before files are read again that were dropped immediately.
 const FILES_WAIT: Duration = Duration::from_secs(1);
@@ -51,8 +51,18 @@ fn stores_files(decision: &RunDecision) -> bool {
 
 /// Waits for the files. They were dropped immediately, because the files of many other runs were read at the same time.
 fn waits_for_files(run: &Run<'_>) -> RunDecision {
-    let verdict = Verdict::working(Reason::Progressing, "its files are being read");
-    Decision::status_only(run.next(), run.phase(), verdict).requeue_at(run.after(FILES_WAIT))
+    let again = run.after(FILES_WAIT);
+    let message = "its files are being read";
+    match run.stage() {
+        Stage::NotStarted | Stage::RetryBackoff(_) => {
+            start::wait(run, Reason::Progressing, message, None).requeue_at(again)
+        }
+        // The deadline of the attempt stays.
+        Stage::InProgress(_) | Stage::Stopping(_) => {
+            let verdict = Verdict::working(Reason::Progressing, message);
+            Decision::status_only(run.next(), run.phase(), verdict).requeue_at(again)
+        }
+    }
 }
 
 fn own(run: &Run<'_>) -> LiveRead {

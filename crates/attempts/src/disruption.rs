@@ -12,6 +12,7 @@ use pods::after_colon;
 use crate::{
     AttemptResult, Run,
     finish::reason_of,
+    lost_log,
     run::{describe_pod, may_run},
     time,
     view::{JobEnd, JobView, PodView},
@@ -56,16 +57,25 @@ pub(crate) fn given_up_at(pod: &PodView) -> Option<Timestamp> {
 }
 
 /// Describes the state of a Pod that was asked to stop.
-pub(crate) fn describe(pod: &PodView, now: Timestamp) -> String {
-    let (name, by) = (describe_pod(pod), source(pod));
+pub(crate) fn describe(run: &Run<'_>, pod: &PodView) -> String {
+    let (name, by, log) = (describe_pod(pod), source(pod), lost_log::note(run, pod));
+    // A Pod does not show that it is deleted with its namespace, and the operator may not read namespaces.
+    let or_with = match &pod.disruption {
+        Some(_) => "",
+        None => ", or with its namespace",
+    };
     if !may_run(pod) {
-        return format!("{name} was terminated by another actor{by}; waiting for its replacement");
+        return format!(
+            "{name} was terminated by another actor{by}{or_with}{log}; waiting for its replacement"
+        );
     }
     match (&pod.node, given_up_at(pod)) {
-        (Some(node), Some(overdue)) if now >= overdue => format!(
-            "{name} was asked to stop{by} and has not stopped: node '{node}' does not respond. Another Pod starts when the node is back and has stopped it, when Node '{node}' is deleted, or when it has the taint 'node.kubernetes.io/out-of-service'"
+        (Some(node), Some(overdue)) if run.now >= overdue => format!(
+            "{name} was asked to stop{by} and has not stopped: node '{node}' does not respond{log}. Another Pod starts when the node is back and has stopped it, when Node '{node}' is deleted, or when it has the taint 'node.kubernetes.io/out-of-service'"
         ),
-        _ => format!("{name} is being terminated by another actor{by}; waiting until it has ended"),
+        _ => format!(
+            "{name} is being terminated by another actor{by}{or_with}{log}; waiting until it has ended"
+        ),
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use api::{
     Reason, Timestamp, Verdict,
     decide::Decision,
+    messages,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{Backoff, Evidence, Retry, RunPhase},
 };
@@ -21,17 +22,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::{
     AttemptResult, Run, RunDecision, RunStatus, STOP_WAIT,
     attempt_result::evidence,
-    disruption, outcome,
+    disruption, lost_log, outcome,
     run::{describe_pod, some_of},
-    start, time,
+    start,
+    stop::{self, Stop},
+    time,
     view::JobView,
 };
 
 /// Maximum length of a quoted message within one of our own messages, in characters.
-const INNER: usize = MAX_MESSAGE_CHARS - 200;
+pub(crate) const INNER: usize = MAX_MESSAGE_CHARS - 200;
 
 /// Concludes an attempt that ended: ends the run, or schedules the next attempt.
 pub(crate) fn finish_attempt(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
+    let attempt_result = with_note(run, attempt_result);
     let reason = attempt_result.reason;
     if disruption::is_disruption(reason) {
         return disrupted(run, attempt_result);
@@ -54,6 +58,21 @@ pub(crate) fn finish_attempt(run: &Run<'_>, attempt_result: AttemptResult) -> Ru
     finish_run(run, status, RunPhase::Failed, verdict)
 }
 
+/// Returns the result of an attempt that ended, with a note if its log is lost. The message of a success stays.
+fn with_note(run: &Run<'_>, attempt_result: AttemptResult) -> AttemptResult {
+    let AttemptResult {
+        reason,
+        message,
+        evidence,
+    } = attempt_result;
+    let message = if reason == Reason::Succeeded {
+        message
+    } else {
+        lost_log::noted(run, &message, &evidence)
+    };
+    AttemptResult::new(reason, message, evidence)
+}
+
 /// Starts the same attempt again after it was stopped from outside, up to a limit.
 fn disrupted(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
     let is_counted = disruption::is_counted(run, &attempt_result);
@@ -68,6 +87,7 @@ fn disrupted(run: &Run<'_>, attempt_result: AttemptResult) -> RunDecision {
         return finish_run(&run, status, RunPhase::Failed, verdict);
     }
     status.progress.deadline_at = Some(run.stamp());
+    status.next_attempt_at = Some(run.stamp());
     let message = format!(
         "{}; it is started again without using an attempt (disruption {} of at most {})",
         bounded(&attempt_result.message, INNER),
@@ -123,6 +143,7 @@ pub fn finish_run(
 ) -> RunDecision {
     status.finished_at = Some(run.stamp());
     status.progress.deadline_at = None;
+    status.next_attempt_at = None;
     outcome::release(run, status, phase, verdict)
 }
 
@@ -133,6 +154,21 @@ pub fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     finish_run(run, status, RunPhase::Failed, verdict)
 }
 
+/// Fails a run that did not start in time, for the reason of its wait. The message has the next step.
+pub fn not_started(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
+    let reason = if reason == Reason::Progressing {
+        Reason::StartTimeout
+    } else {
+        reason
+    };
+    let message = bounded(message, INNER);
+    fail_run(
+        run,
+        reason,
+        &messages::never_started(&message, run.spec.run_again),
+    )
+}
+
 /// Handles a failed attempt: waits for the start time of the next one, or starts it.
 pub(crate) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
     // The author of the run or of the Agent may have lowered the number of attempts since.
@@ -141,7 +177,7 @@ pub(crate) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
         return fail_run(run, reason_of(result), message_of(result));
     }
     let is_asked = run.spec.cancel || run.spec.suspend;
-    match run.deadline() {
+    match run.due() {
         Some(due) if run.now < due && !is_asked => wait_for_next(run, run.next(), due),
         Some(_) | None => start::start(run),
     }
@@ -151,6 +187,7 @@ pub(crate) fn retry_or_wait(run: &Run<'_>, result: &Evidence) -> RunDecision {
 /// reconciliation has the same message.
 fn wait_for_next(run: &Run<'_>, mut status: RunStatus, due: Timestamp) -> RunDecision {
     status.progress.deadline_at = Some(Time(due));
+    status.next_attempt_at = Some(Time(due));
     let result = status.result.clone().unwrap_or_default();
     let of = run
         .spec
@@ -186,14 +223,16 @@ pub(crate) fn message_of(result: &Evidence) -> &str {
     result.message.as_deref().unwrap_or_default()
 }
 
-/// Gives up an attempt. This only stores the evidence: the stop destroys the objects that carry it.
+/// Gives up an attempt. This only stores the evidence: the stop changes the objects that carry it.
 pub(crate) fn abort_attempt(
     run: &Run<'_>,
     job: &JobView,
     reason: Reason,
     message: &str,
 ) -> RunDecision {
-    let attempt_result = AttemptResult::new(reason, message, evidence(run.newest_pod(job)));
+    let evidence = evidence(run.newest_pod(job));
+    let message = lost_log::noted(run, message, &evidence);
+    let attempt_result = AttemptResult::new(reason, message, evidence);
     let result = Evidence {
         finished_at: None,
         ..attempt_result.evidence
@@ -219,35 +258,70 @@ pub(crate) fn job_missing(run: &Run<'_>, job_name: &str) -> RunDecision {
     finish_attempt(run, attempt_result)
 }
 
-/// Deletes the Job of an attempt that was given up, and waits for the deletion.
+/// Stops the Job of an attempt that was given up, and waits until nothing of it runs.
 pub(crate) fn stop_job(run: &Run<'_>, result: &Evidence) -> RunDecision {
     let stored_name = run.status.job_name.as_deref();
     let job = stored_name.and_then(|name| run.job(name));
     let name = stored_name.unwrap_or_default();
-    // The Job ended by itself in the meantime. There is nothing to stop, and its logs stay.
-    let is_over = job.is_none_or(|job| job.end.is_some());
-    if is_over && run.orphaned_pods().next().is_none() {
+    let step = job.map_or(Stop::Over, |job| stop::of(run, job));
+    if step == Stop::Over && run.orphaned_pods().next().is_none() {
         return finish_attempt(run, stored(result));
     }
-    let status_only =
-        || Decision::status_only(run.next(), run.phase(), stopping_message(result, name));
-    let asked = match job.filter(|job| job.end.is_none()) {
+    let mut decision =
+        Decision::status_only(run.next(), run.phase(), stopping_message(result, name));
+    decision.effects = job.map_or_else(Vec::new, |job| stop::effects(run, job, &step));
+    if !decision.effects.is_empty() {
         // Even after the deadline: a Job that was not asked to stop has not had its time to do so.
-        Some(job) if job.deleting.is_none() => {
-            let requeue_at = run.after(STOP_WAIT);
-            return status_only().with(run.delete(job)).requeue_at(requeue_at);
+        let deadline = run.deadline().unwrap_or(run.after(STOP_WAIT));
+        let renewed = renewed(run);
+        decision.status.progress.deadline_at = Some(Time(renewed));
+        if renewed != deadline && is_undisturbed(run, &decision.verdict) {
+            // Without this record, a crash after the effect would leave the old deadline, and a Pod does not show when
+            // its limit was set.
+            decision.effects.clear();
+            return decision.requeue_at(run.now);
         }
-        Some(job) => job.deleting,
-        None => run.orphaned_pods().filter_map(|pod| pod.stop_asked).max(),
-    };
-    let deadline = asked
-        .map(|asked| time::after(asked, STOP_WAIT))
-        .or(run.deadline())
-        .unwrap_or(run.now);
-    if run.now >= deadline {
-        return stop_timed_out(run, result, &still_there(run, job));
+        decision = decision.effects_until(deadline);
+        return decision.requeue_at(run.after(STOP_WAIT));
     }
-    status_only().requeue_at(deadline)
+    let asked = |asked: Option<Timestamp>| asked.map(|asked| time::after(asked, STOP_WAIT));
+    let stored = run.deadline();
+    let deadline = match job {
+        None => asked(run.orphaned_pods().filter_map(|pod| pod.stop_asked).max()).or(stored),
+        Some(job) if job.deleting.is_some() => asked(job.deleting).or(stored),
+        Some(job) => {
+            // The Job controller deletes a Pod that the kubelet did not end.
+            stored.max(asked(
+                run.pods_of(job).filter_map(|pod| pod.stop_asked).max(),
+            ))
+        }
+    };
+    let deadline = deadline.unwrap_or(run.now);
+    if run.now >= deadline {
+        let mut decision = stop_timed_out(run, result, &still_there(run, job));
+        let last = job.and_then(|job| stop::last_step(run, job));
+        decision.effects.extend(last);
+        return decision.effects_until(deadline);
+    }
+    if run.refused {
+        decision = decision.requeue_at(run.after(stop::RETRY));
+    }
+    decision.requeue_at(deadline)
+}
+
+/// Returns whether the stored status has this verdict, so no effect failed since.
+fn is_undisturbed(run: &Run<'_>, verdict: &Verdict) -> bool {
+    run.stored_message()
+        .is_some_and(|(reason, message)| reason == verdict.reason && message == verdict.message)
+}
+
+/// Returns the deadline of a stop that begins now. The stored one counts from a moment ago, unless no operator ran in
+/// between. So it stays as it is in the ordinary case, which saves a write.
+pub(crate) fn renewed(run: &Run<'_>) -> Timestamp {
+    let fresh = run.after(STOP_WAIT);
+    let stored = run.deadline();
+    let is_recent = |stored: &Timestamp| time::after(*stored, STOP_WAIT / 2) >= fresh;
+    stored.filter(is_recent).unwrap_or(fresh)
 }
 
 /// Fails the run because the stop did not finish in time. A Pod may still run, so no other may start.
@@ -263,6 +337,7 @@ pub(crate) fn stop_timed_out(run: &Run<'_>, result: &Evidence, what: &str) -> Ru
 
 fn still_there(run: &Run<'_>, job: Option<&JobView>) -> String {
     let of_job = job.iter().flat_map(|job| run.pods_of(job));
+    let of_job = of_job.filter(|pod| stop::is_active(pod));
     let things: Vec<String> = job
         .iter()
         .map(|job| format!("Job '{}'", job.name))
@@ -271,10 +346,7 @@ fn still_there(run: &Run<'_>, job: Option<&JobView>) -> String {
     format!("{} still exists", some_of(&things))
 }
 
+/// Returns the stored result of an attempt that was stopped.
 fn stored(result: &Evidence) -> AttemptResult {
-    AttemptResult {
-        reason: reason_of(result),
-        message: message_of(result).to_owned(),
-        evidence: result.clone(),
-    }
+    AttemptResult::new(reason_of(result), message_of(result), result.clone())
 }

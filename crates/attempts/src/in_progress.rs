@@ -1,4 +1,4 @@
-//! An attempt in progress. Orphaned Jobs of the run, which may still run a Pod, are deleted beside it.
+//! An attempt in progress. Orphaned Jobs of the run, which may still run a Pod, are stopped beside it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     attempt::{self, Attempt, recent},
     cause, disruption, finish,
     run::describe_pod,
-    start, suspend, time,
+    start, stop, suspend, time,
     view::{ContainerState, Exit, JobView, PodView, Step},
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn decide(run: &Run<'_>, job_name: &str) -> RunDecision {
 }
 
 /// Decides about a container that did not end. A user may want it to end, or something may have stopped it. Otherwise,
-/// `go_on` decides. Orphaned Jobs of the run are deleted beside it: they were considered lost, but were not.
+/// `go_on` decides. Orphaned Jobs of the run are stopped beside it: they were considered lost, but were not.
 fn unfinished(
     run: &Run<'_>,
     job: &JobView,
@@ -78,9 +78,15 @@ fn unfinished(
         let orphans = run.jobs().filter(is_orphan);
         decision
             .effects
-            .extend(orphans.map(|other| run.delete(other)));
+            .extend(orphans.flat_map(|other| stop_orphan(run, other)));
     }
     decision
+}
+
+/// Returns the effects that stop an orphaned Job. They are optional: the attempt in progress is healthy.
+fn stop_orphan(run: &Run<'_>, job: &JobView) -> Vec<Effect> {
+    let effects = stop::effects(run, job, &stop::of(run, job)).into_iter();
+    effects.map(Effect::optional).collect()
 }
 
 /// Decides about a container that has not started.
@@ -192,7 +198,7 @@ fn running(run: &Run<'_>, job: &JobView, pod: &PodView, since: Option<Timestamp>
         None if disruption::is_stopped(pod) => {
             let overdue = disruption::given_up_at(pod).filter(|at| run.now < *at);
             requeue_at = overdue.map_or(requeue_at, |at| at.min(requeue_at));
-            Verdict::working(Reason::Disrupted, disruption::describe(pod, run.now))
+            Verdict::working(Reason::Disrupted, disruption::describe(run, pod))
         }
         None => going_on(run, job, pod, deadline),
     };
@@ -256,25 +262,57 @@ fn settling(run: &Run<'_>, job: &JobView, pod: &PodView, exit: Option<&Exit>) ->
     if let Some(until) = finished.and_then(|finished| recent(run.now, finished, QUIET)) {
         return unchanged(run, job).requeue_at(until);
     }
+    // A container that another component injected may keep the Pod running after ours ended.
+    let outlived = exit.filter(|_| stop::is_active(pod));
+    if outlived.is_some() && run.spec.cancel {
+        let attempt = run.status.attempts;
+        let message = format!(
+            "cancelled by 'spec.cancel' during attempt {attempt}: {}",
+            outlived_message(run, pod)
+        );
+        return finish::abort_attempt(run, job, Reason::Cancelled, &message);
+    }
+    let limit = outlived.and_then(|exit| {
+        let started = exit
+            .started
+            .map(|started| time::after(started, run.pod_time(job)))?;
+        Some(started.max(time::after(finished?, QUIET)))
+    });
     let deadline = finished
         .filter(|finished| *finished <= run.now)
         .map(|finished| time::after(finished, STOP_WAIT))
         .or(run.deadline())
         .unwrap_or_else(|| run.after(STOP_WAIT));
-    let ended = exit.map_or_else(
-        || " ended".to_owned(),
-        |exit| format!(": the container exited with code {}", exit.code),
-    );
-    let (pod, name) = (describe_pod(pod), &job.name);
-    let message =
-        format!("{pod}{ended}, but Job '{name}' does not say so; is the Job controller running?");
+    let deadline = limit.map_or(deadline, |limit| limit.min(deadline));
+    let (reason, message) = if outlived.is_some() {
+        (Reason::DeadlineExceeded, outlived_message(run, pod))
+    } else {
+        let ended = exit.map_or_else(
+            || " ended".to_owned(),
+            |exit| format!(": the container exited with code {}", exit.code),
+        );
+        let (pod, name) = (describe_pod(pod), &job.name);
+        let message = format!(
+            "{pod}{ended}, but Job '{name}' does not say so; is the Job controller running?"
+        );
+        (Reason::JobFailed, message)
+    };
     if run.now >= deadline {
-        return finish::abort_attempt(run, job, Reason::JobFailed, &message);
+        return finish::abort_attempt(run, job, reason, &message);
     }
     let mut status = run.next();
     status.progress.deadline_at = Some(Time(deadline));
     let verdict = Verdict::working(Reason::Progressing, message);
     Decision::status_only(status, run.phase(), verdict).requeue_at(deadline)
+}
+
+/// Returns the message about a Pod that runs on although our containers have ended.
+fn outlived_message(run: &Run<'_>, pod: &PodView) -> String {
+    let container = run.spec.containers.describe(pod.step);
+    format!(
+        "{} runs on although {container} has ended: another container, which something injected, does not end",
+        describe_pod(pod)
+    )
 }
 
 /// Keeps the stored message for a moment.

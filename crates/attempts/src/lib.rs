@@ -11,7 +11,8 @@
 //! - `start`: starts an attempt.
 //! - `in_progress`: handles an attempt in progress, which `attempt`, `cause` and `attempt_result` read. `suspend`
 //!   suspends it, and `disruption` counts its disruptions.
-//! - `finish`: handles the end of an attempt, the stop before it, and the next attempt.
+//! - `finish`: handles the end of an attempt, the stop before it, and the next attempt. `stop` chooses the step of a
+//!   stop that keeps the most evidence. `lost_log` finds out whether the log of an attempt is lost.
 //! - `cleanup`: deletes children after the end.
 //!
 //! Before a final conclusion, the engine reads the objects that `confirm` lists from the API server. Before a success,
@@ -23,7 +24,10 @@
 //! - The stored status contains the evidence before an effect deletes the object that carries it.
 //! - Only a success is concluded from a cache alone. Any other end, and the release of a run that did not end, needs a
 //!   live read.
-//! - The same input gives the same decision. Every wait has a time at which it ends.
+//! - The same input gives the same decision. Every wait has a stored time at which it ends, unless the run is suspended.
+//!   While the API server rejects an effect, the engine stores the time of [`Decision::effects_deadline`].
+//!
+//! [`Decision::effects_deadline`]: api::decide::Decision::effects_deadline
 
 mod attempt;
 mod attempt_result;
@@ -38,10 +42,12 @@ mod disruption;
 mod finish;
 mod in_progress;
 mod job;
+mod lost_log;
 mod outcome;
 mod proof;
 mod run;
 mod start;
+mod stop;
 mod suspend;
 pub mod time;
 pub mod view;
@@ -52,14 +58,14 @@ use std::time::Duration;
 pub use attempt::{recent, unrecorded_result};
 pub use attempt_result::{AttemptResult, evidence, memory_limit};
 pub use decide::{advance, checked, conclude, with_conditions};
-pub use finish::{backoff, fail_run, finish_run};
+pub use finish::{backoff, fail_run, finish_run, not_started};
 pub use job::job_spec;
 pub use run::{Run, RunDecision, RunStatus, Stage, World, describe_pod, some_of};
 pub use start::{FIRST_RECORD_DELAY, before_start, is_unrecorded};
 pub use work::{AttemptSpec, Cleanup, Container, Containers, Spec, Work};
 
-/// How long an attempt waits for its prerequisites: its Agent, and the end of earlier Jobs and Pods. Equal to the
-/// default `startTimeout`.
+/// How long an attempt waits for its prerequisites without an Agent that sets the time. Equal to the default
+/// `startTimeout`.
 pub const START_WAIT: Duration = Duration::from_secs(600);
 /// How long a container may run if no other limit is known: the default `timeout`.
 const RUN_TIME: Duration = Duration::from_secs(3600);

@@ -13,7 +13,9 @@ use api::{
     tasks::RunPhase,
 };
 
-use crate::{Run, RunDecision, start};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{Run, RunDecision, START_WAIT, finish::finish_run, start, time};
 
 /// Delay between a comparison and the next decision. It is not zero: an object that a silent watch still shows may no
 /// longer exist.
@@ -46,14 +48,48 @@ pub(crate) fn first(run: &Run<'_>, decision: RunDecision) -> RunDecision {
         (Ok(effects), true) => {
             let message = format!("comparing Job '{name}' with what this run asks for");
             let verdict = Verdict::working(Reason::Progressing, message);
-            let mut decision =
-                Decision::status_only(run.next(), run.phase(), verdict).requeue_at(run.after(WAIT));
-            decision.effects = effects;
-            decision
+            let mut waiting = unverified(run, &name, verdict).requeue_at(run.after(WAIT));
+            waiting.effects = effects;
+            waiting
         }
         (Err(_), false) => decision,
-        (Err(verdict), true) => Decision::status_only(run.next(), run.phase(), verdict),
+        (Err(verdict), true) => {
+            let waiting = unverified(run, &name, verdict);
+            match waiting.effects_deadline {
+                Some(deadline) if deadline <= run.now => refuted(run, decision, waiting.verdict),
+                Some(_) | None => waiting,
+            }
+        }
     }
+}
+
+/// Waits for the verification of a success, up to a time that is counted from the end of the Job.
+fn unverified(run: &Run<'_>, job: &str, verdict: Verdict) -> RunDecision {
+    let ended = run.job(job).and_then(|job| job.end.as_ref()?.at());
+    let ended = ended.filter(|ended| *ended <= run.now);
+    let deadline = ended
+        .map(|ended| time::after(ended, START_WAIT))
+        .or(run.deadline())
+        .unwrap_or_else(|| run.after(START_WAIT));
+    let mut status = run.next();
+    status.progress.deadline_at = Some(Time(deadline));
+    let waiting = Decision::status_only(status, run.phase(), verdict).effects_until(deadline);
+    if run.now < deadline {
+        waiting.requeue_at(deadline)
+    } else {
+        waiting
+    }
+}
+
+/// Fails a run whose success could not be verified in time. The evidence stays.
+fn refuted(run: &Run<'_>, success: RunDecision, verdict: Verdict) -> RunDecision {
+    let mut status = success.status;
+    if let Some(result) = &mut status.result {
+        result.reason = Some(verdict.reason.name().to_owned());
+        result.message = Some(verdict.message.clone());
+    }
+    let verdict = Verdict::failed(verdict.reason, verdict.message);
+    finish_run(run, status, RunPhase::Failed, verdict)
 }
 
 fn creates(decision: &RunDecision, name: &str) -> bool {

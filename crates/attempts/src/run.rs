@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::{
     CommonStatus, Phase, Reason, Status, Timestamp,
     decide::{Decision, Effect, ReconcileError, ResourceType, Target},
+    names,
     status::condition,
     tasks::{AttemptStatus, Evidence, RunPhase},
     warning::Warning,
@@ -71,8 +72,10 @@ pub struct Run<'a> {
     pub world: &'a World,
     /// The current time.
     pub now: Timestamp,
-    /// Permanent failure of an effect of this reconciliation.
+    /// Failure of an effect of this reconciliation: a permanent one, or one after the deadline of the effects.
     pub fault: Option<&'a ReconcileError>,
+    /// Whether the failure is that of an optional effect.
+    pub refused: bool,
     /// Whether this reconciliation read the world from the API server.
     pub confirmed: bool,
     /// Stored status, or an empty one before the first write.
@@ -111,6 +114,7 @@ impl<'a> Run<'a> {
             world,
             now,
             fault: None,
+            refused: false,
             confirmed: false,
             status,
             uid: spec.metadata.uid.as_deref().unwrap_or_default(),
@@ -138,6 +142,11 @@ impl<'a> Run<'a> {
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         let annotations = self.spec.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
+    }
+
+    /// Returns whether a user forbids the deletion of everything that this run leaves.
+    pub(crate) fn is_preserved(&self) -> bool {
+        self.annotation(names::PRESERVE) == Some("true")
     }
 
     /// Returns the stage of the run.
@@ -271,6 +280,24 @@ impl<'a> Run<'a> {
         self.status.progress.deadline(MAX_WAIT, self.now)
     }
 
+    /// Returns the stored start time of the next attempt, unless it is absurd. An earlier release stored it as the
+    /// deadline.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        let due = self.status.next_attempt_at.as_ref().map(|time| time.0);
+        let is_sane = |due: &Timestamp| *due <= time::after(self.now, MAX_WAIT);
+        due.filter(is_sane).or_else(|| self.deadline())
+    }
+
+    /// Returns the deadline of everything that an attempt needs before its Job exists: the stored one, or a new one.
+    pub(crate) fn start_deadline(&self) -> Timestamp {
+        let stored = match self.stage() {
+            // Until the attempt is due, the stored deadline is that time.
+            Stage::RetryBackoff(_) => self.deadline().filter(|at| self.due() < Some(*at)),
+            Stage::NotStarted | Stage::InProgress(_) | Stage::Stopping(_) => self.deadline(),
+        };
+        stored.unwrap_or_else(|| self.after(self.start_limit()))
+    }
+
     /// Returns the instant `wait` from now.
     pub fn after(&self, wait: Duration) -> Timestamp {
         time::after(self.now, wait)
@@ -303,6 +330,7 @@ impl<'a> Run<'a> {
             uid: uid.to_owned(),
             version: None,
             requires_intent: None,
+            optional: false,
         }
     }
 }

@@ -5,14 +5,16 @@ use std::time::Duration;
 use api::{
     Reason, State, Timestamp, Verdict,
     decide::{Decision, Effect, Manifest},
+    names,
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::RunPhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    Run, RunDecision, RunStatus, START_WAIT, STOP_WAIT, Stage, attempt, finish, in_progress,
+    Run, RunDecision, RunStatus, STOP_WAIT, Stage, attempt, finish, in_progress,
     run::{describe_pod, may_run, some_of},
+    stop::{self, Stop},
     suspend, time,
     view::{JobView, PodView},
 };
@@ -42,7 +44,9 @@ pub fn before_start(run: &Run<'_>, name: &str) -> Option<RunDecision> {
         return Some(suspend::before(run));
     }
     match run.work.blocker(run.files().is_some()) {
-        Some(verdict) if verdict.state == State::Stalled => Some(stall(run, verdict)),
+        Some(verdict) if verdict.state == State::Stalled => {
+            Some(finish::fail_run(run, verdict.reason, &verdict.message))
+        }
         Some(verdict) => Some(wait_for(run, &verdict)),
         None => still_deleting(run, name),
     }
@@ -65,15 +69,6 @@ fn wait_for(run: &Run<'_>, blocker: &Verdict) -> RunDecision {
         }
         Some(_) | None => decision,
     }
-}
-
-/// Waits until a user changes something.
-fn stall(run: &Run<'_>, verdict: Verdict) -> RunDecision {
-    let mut status = run.next();
-    if matches!(run.stage(), Stage::NotStarted) {
-        status.progress.deadline_at = None;
-    }
-    Decision::status_only(status, RunPhase::Pending, verdict)
 }
 
 /// Returns the next attempt's Job if it already exists, and the run with that attempt started. A reconciliation created
@@ -134,6 +129,7 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
     status.job_uid = None;
     status.config_map_name = run.work.config_map_name();
     status.progress.deadline_at = Some(Time(deadline));
+    status.next_attempt_at = None;
     status.started_at = None;
     status.pod = None;
     status.result = None;
@@ -147,13 +143,14 @@ fn begun_status(run: &Run<'_>, attempt: u32, job: String, deadline: Timestamp) -
 fn create_attempt(run: &Run<'_>, attempt: u32, name: String) -> RunDecision {
     let effects = match missing(run, attempt, &name) {
         Ok(effects) => effects,
-        Err(verdict) => return Decision::status_only(run.next(), RunPhase::Pending, verdict),
+        Err(verdict) => return finish::fail_run(run, verdict.reason, &verdict.message),
     };
     let deadline = run.after(run.start_limit());
     let verdict = in_progress::created(&name);
     let status = begun_status(run, attempt, name, deadline);
     let mut decision =
         Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(deadline);
+    decision = decision.effects_until(run.start_deadline());
     decision.effects = effects;
     decision.defer_status_until = first_record(run, run.now);
     decision
@@ -179,21 +176,16 @@ pub(crate) fn recreate_config_map(run: &Run<'_>) -> Result<Option<Manifest>, Ver
     run.work.config_map()
 }
 
-/// Waits for Jobs and Pods that must be deleted before another may start: those of other versions, and any that may
-/// still run.
+/// Waits for Jobs and Pods that must end before another may start: those of other versions, and any that may still
+/// run. Their Jobs, Pods and logs stay for their retention.
 fn wait_for_previous(run: &Run<'_>, next: &str) -> Option<RunDecision> {
-    let old = |job: &&JobView| {
-        let other_version = job
-            .version
-            .is_some_and(|version| version != run.spec.version);
-        // If no record announces a Job, its effect is unknown.
-        let is_unknown = other_version || !run.spec.is_announced;
-        is_unknown || (job.end.is_none() && job.name != next)
-    };
-    let jobs: Vec<&JobView> = run.jobs().filter(old).collect();
-    let mut blockers: Vec<String> = jobs
+    let old: Vec<Previous<'_>> = run
+        .jobs()
+        .filter_map(|job| previous(run, job, next))
+        .collect();
+    let jobs: Vec<String> = old
         .iter()
-        .map(|job| match job.version {
+        .map(|Previous { job, .. }| match job.version {
             Some(version) if run.spec.is_announced => {
                 format!("Job '{}' of version {version}", job.name)
             }
@@ -202,35 +194,106 @@ fn wait_for_previous(run: &Run<'_>, next: &str) -> Option<RunDecision> {
         .collect();
     let next_uid = run.job(next).map(|job| &job.uid);
     let in_the_way = |pod: &&PodView| {
-        let of_old = jobs
+        let of_old = old
             .iter()
-            .any(|job| Some(&job.uid) == pod.job_uid.as_ref());
+            .any(|old| Some(&old.job.uid) == pod.job_uid.as_ref());
         let of_next = next_uid.is_some() && pod.job_uid.as_ref() == next_uid;
         of_old || (may_run(pod) && !of_next)
     };
     let pods: Vec<&PodView> = run.pods().filter(in_the_way).collect();
-    blockers.extend(pods.iter().map(|pod| describe_pod(pod)));
-    if blockers.is_empty() {
+    if jobs.is_empty() && pods.is_empty() {
         return None;
     }
-    let message = format!("waiting for {} to stop", some_of(&blockers));
+    let is_kept = !run.spec.is_announced && run.is_preserved() && !jobs.is_empty();
+    let message = if is_kept {
+        format!(
+            "the annotation '{}' keeps {}, which this run did not record; delete the Job or remove the annotation",
+            names::PRESERVE,
+            some_of(&jobs)
+        )
+    } else {
+        let pods = pods.iter().map(|pod| describe_pod(pod));
+        let blockers: Vec<String> = jobs.into_iter().chain(pods).collect();
+        format!("waiting for {} to stop", some_of(&blockers))
+    };
+    let stops = |old: &Previous<'_>| stop::effects(run, old.job, &old.stop);
+    let effects: Vec<Effect> = old.iter().flat_map(stops).collect();
+    // A Job that is kept does not end the wait. So a cancel or a suspension needs no wait after the stop.
+    let is_stopped = is_kept
+        && old.iter().all(|old| old.stop == Stop::Over)
+        && !pods.iter().any(|pod| may_run(pod));
     // Even after the deadline: a Job that was not asked to stop has not had its time to do so.
-    let jobs_asked = jobs.iter().map(|job| job.deleting.unwrap_or(run.now));
+    let now = (!effects.is_empty()).then_some(run.now);
+    let jobs_asked = old.iter().filter_map(|old| old.job.deleting);
     let pods_asked = pods.iter().filter_map(|pod| pod.stop_asked);
-    let asked = jobs_asked.chain(pods_asked).max();
-    let at_least = asked.map(|asked| time::after(asked, STOP_WAIT));
-    let mut decision = wait(run, Reason::Progressing, &message, at_least);
-    if decision.is_end() && run.spec.cancel {
-        return Some(finish::cancelled(run));
-    }
-    if decision.is_end() && run.spec.suspend {
+    let asked = jobs_asked.chain(pods_asked).chain(now).max();
+    // The kubelet does not report when a Pod's limit was set, so the wait for it has only the stored deadline.
+    let at_least = asked.map_or(Timestamp::MIN, |asked| time::after(asked, STOP_WAIT));
+    // If the stop fails, the wait ends at the stored deadline, which must not move with the tries.
+    let effects_until = run.start_deadline();
+    let run = &if effects.is_empty() {
+        run.clone()
+    } else {
+        with_time_to_stop(run)
+    };
+    let mut decision = wait(run, Reason::Progressing, &message, Some(at_least));
+    let is_over = decision.is_end() || is_stopped;
+    if is_over && run.spec.cancel {
+        decision = finish::cancelled(run);
+    } else if is_over && run.spec.suspend {
         decision = suspend::before(run);
     }
-    if !decision.is_end() {
-        let stops = jobs.iter().filter(|job| job.deleting.is_none());
-        decision.effects = stops.map(|job| run.delete(job)).collect();
+    if decision.is_end() {
+        decision
+            .effects
+            .extend(old.iter().filter_map(|old| stop::last_step(run, old.job)));
+        decision = decision.effects_until(effects_until);
+    } else {
+        decision.effects = effects;
+        decision = decision.effects_until(effects_until);
+        if run.refused {
+            decision = decision.requeue_at(run.after(stop::RETRY));
+        }
     }
     Some(decision)
+}
+
+/// Returns the run with a stored deadline that leaves Jobs time to stop, also if no operator ran since it was stored.
+/// Nothing shows later when they were asked.
+fn with_time_to_stop<'a>(run: &Run<'a>) -> Run<'a> {
+    let mut run = run.clone();
+    let has_deadline = match run.stage() {
+        // Until the attempt is due, the stored deadline is that time.
+        Stage::RetryBackoff(_) => run.due() < run.deadline(),
+        Stage::NotStarted | Stage::InProgress(_) | Stage::Stopping(_) => true,
+    };
+    if has_deadline {
+        run.status.progress.deadline_at = Some(Time(finish::renewed(&run)));
+    }
+    run
+}
+
+/// A Job that must end before the next one may start.
+#[derive(Debug)]
+struct Previous<'a> {
+    job: &'a JobView,
+    /// How it is stopped.
+    stop: Stop<'a>,
+}
+
+fn previous<'a>(run: &Run<'a>, job: &'a JobView, next: &str) -> Option<Previous<'a>> {
+    if !run.spec.is_announced {
+        let stop = stop::of_unannounced(run, job);
+        return Some(Previous { job, stop });
+    }
+    let other_version = job
+        .version
+        .is_some_and(|version| version != run.spec.version);
+    if !other_version && job.name == next {
+        return None;
+    }
+    let stop = stop::of(run, job);
+    (stop != Stop::Over).then_some(Previous { job, stop })
 }
 
 /// Waits while a child with the required name is being deleted. Another of that name cannot be created.
@@ -251,30 +314,22 @@ fn still_deleting(run: &Run<'_>, job: &str) -> Option<RunDecision> {
 }
 
 /// Waits for the prerequisites of a start, up to a stored time and at least up to `at_least`.
-fn wait(run: &Run<'_>, reason: Reason, message: &str, at_least: Option<Timestamp>) -> RunDecision {
+pub(crate) fn wait(
+    run: &Run<'_>,
+    reason: Reason,
+    message: &str,
+    at_least: Option<Timestamp>,
+) -> RunDecision {
     let mut status = run.next();
-    let until = match run.stage() {
-        // The stored deadline is the time at which this attempt was due.
-        Stage::RetryBackoff(_) => {
-            let due = run.deadline().unwrap_or_else(|| run.after(Duration::ZERO));
-            status.progress.deadline_at = Some(Time(due));
-            time::after(due, START_WAIT)
-        }
-        Stage::NotStarted | Stage::InProgress(_) | Stage::Stopping(_) => {
-            let until = run.deadline().unwrap_or_else(|| run.after(START_WAIT));
-            status.progress.deadline_at = Some(Time(until));
-            until
-        }
-    };
+    let until = run.start_deadline();
+    status.progress.deadline_at = Some(Time(until));
+    // The deadline is not this time any more.
+    if matches!(run.stage(), Stage::RetryBackoff(_)) {
+        status.next_attempt_at = Some(Time(run.due().unwrap_or(time::whole(run.now))));
+    }
     let until = at_least.map_or(until, |time| until.max(time));
     if run.now >= until {
-        let is_known = reason != Reason::Progressing;
-        let reason = if is_known {
-            reason
-        } else {
-            Reason::StartTimeout
-        };
-        return finish::fail_run(run, reason, &format!("not started: {message}"));
+        return finish::not_started(run, reason, message);
     }
     // The message contains only stored times. A time that is read from a stopping Job may differ by a second from the
     // expected one, and would cause a write.

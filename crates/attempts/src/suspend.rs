@@ -15,6 +15,7 @@ use crate::{
     Run, RunDecision, Stage,
     finish::message_of,
     in_progress,
+    lost_log::{self, SUSPENDED},
     run::{describe_pod, may_run, predates_suspension, some_of},
     time,
     view::JobView,
@@ -44,10 +45,11 @@ pub(crate) fn during(run: &Run<'_>, job: &JobView) -> RunDecision {
         .filter(|pod| may_run(pod))
         .map(describe_pod)
         .collect();
+    let log = lost_log::note_of_suspended(run, job);
     let message = if left.is_empty() {
-        format!("suspended: Job '{}' runs nothing", job.name)
+        format!("{SUSPENDED}Job '{}' runs nothing{log}", job.name)
     } else {
-        format!("suspended: waiting for {} to stop", some_of(&left))
+        format!("{SUSPENDED}waiting for {} to stop{log}", some_of(&left))
     };
     let mut decision = suspended(run, message);
     if !job.suspended || !job.suspended_by_us {
@@ -100,6 +102,7 @@ pub(crate) fn resume(run: &Run<'_>, job: &JobView) -> RunDecision {
     }
     Decision::status_only(status, RunPhase::Pending, in_progress::created(&job.name))
         .with(set(run, job, spec))
+        .effects_until(run.deadline().unwrap_or(deadline))
         .requeue_at(deadline)
 }
 
@@ -107,6 +110,7 @@ fn suspended(run: &Run<'_>, message: String) -> RunDecision {
     let mut status = run.next();
     status.started_at = None;
     status.progress.deadline_at = None;
+    status.next_attempt_at = None;
     // We stop the Pod ourselves, so this is no disruption.
     status.pod = None;
     let verdict = Verdict::working(Reason::Suspended, message);

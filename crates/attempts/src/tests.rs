@@ -178,6 +178,7 @@ impl Scene {
             resource: RESOURCE,
             metadata: &self.metadata,
             version: 1,
+            history: &[],
             is_announced: true,
             lacks_files: false,
             containers: &self.part.containers,

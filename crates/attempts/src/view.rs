@@ -13,7 +13,7 @@ pub use pods::{ContainerState, Exit, JobEnd, PodPhase, Reported};
 use pods::{ContainerView, controller_uid};
 use serde::Serialize;
 
-use crate::{AttemptSpec, Containers};
+use crate::{AttemptSpec, Containers, stop::AT_ONCE};
 
 /// Reduced view of a run's Job.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +65,13 @@ impl JobView {
             content: content("Job", job),
             proven: false,
         }
+    }
+}
+
+impl JobView {
+    /// Returns whether we set the Job's own limit so that it ends at once. Such an end is no result of a Pod.
+    pub fn was_stopped(&self) -> bool {
+        self.limit_seconds == Some(AT_ONCE)
     }
 }
 

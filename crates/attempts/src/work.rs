@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use api::{
     Reason, Verdict,
     decide::{ConditionUpdate, LiveRead, Manifest, ResourceType},
-    tasks::{ChildTtl, Retry},
+    tasks::{ChildTtl, Retry, Version},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,8 @@ pub trait Work: Debug {
     fn settings(&self) -> Option<AttemptSpec>;
 
     /// Returns the reason why no attempt can start now. `is_stored`: the ConfigMap exists. If the verdict is
-    /// [`Stalled`](api::State::Stalled), a user must act, and no time counts. Otherwise the run waits, and then fails.
+    /// [`Stalled`](api::State::Stalled), no attempt of this version can ever start, and the run fails. Otherwise the
+    /// run waits up to its start limit, and then fails.
     fn blocker(&self, is_stored: bool) -> Option<Verdict>;
 
     /// Builds the ConfigMap. Returns `None` if there is none, or if it cannot be built now.
@@ -111,6 +112,8 @@ pub struct Spec<'a> {
     pub metadata: &'a ObjectMeta,
     /// Version of the work. A kind without versions always has the same.
     pub version: i64,
+    /// Earlier versions of the work that ended, or that were superseded. A kind without versions has none.
+    pub history: &'a [Version],
     /// Whether the stored status announces the work. A Job that exists before that was not created by us for it.
     pub is_announced: bool,
     /// Whether the content of the ConfigMap is not in the cache.

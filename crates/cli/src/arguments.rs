@@ -3,22 +3,32 @@
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
 use actions::ObjectName;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::target;
+
+mod operate;
+pub(crate) use operate::{Check, Delete, RunResult, Uninstall};
 
 /// Submit, watch and diagnose runs of agents, and operate Tenants
 #[derive(Debug, Parser)]
 #[command(name = "orc", version, disable_help_subcommand = true)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 the run failed · 2 usage or client error · 3 timed out, the run continues · 4 cancelled or denied · 5 not found"
+    after_help = "Exit codes: 0 done · 1 the run failed · 2 usage or client error · 3 timed out or suspended, the run has not finished · 4 cancelled or denied · 5 not found"
 )]
 pub(crate) struct Arguments {
     /// Command
     #[command(subcommand)]
     pub(crate) verb: Verb,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Output format of the commands that have one; see their help
+    #[arg(short, long, value_enum, value_name = "FORMAT", hide_possible_values = true, help_heading = GLOBAL)]
+    pub(crate) output: Option<Format>,
 }
+
+/// Heading of the flags that are allowed before and after the command.
+const GLOBAL: &str = "Global options";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -29,14 +39,14 @@ pub(crate) enum Verb {
     /// Describe an object: spec, status, timeline, conditions, children, Events
     #[command(about = format!("Describe a {}: spec, status, timeline, conditions, children, Events", target::nouns("")))]
     Describe(Describe),
-    /// Show a run and its ConfigMap, Jobs and Pods as a tree
-    Tree(RunArgs),
+    /// Show a run or a tenant and its children as a tree
+    Tree(TargetArgs),
     /// Explain why an object is not progressing: root cause, evidence, next command
     #[command(about = format!("Explain why a {} is not progressing: root cause, evidence, next command", target::nouns("")))]
     Why(Why),
-    /// Print the logs of the agent or of another container, while its Pod exists
+    /// Print the logs of a run's agent or another container, or of a tenant, while the Pod exists
     Logs(Logs),
-    /// List the Events of a run and its children, oldest first
+    /// List the Events of a run or a tenant and its children, oldest first
     Events(Events),
     /// Create a TaskRun from files and folders, or a DocsRun with 'submit docs'
     Submit(Submit),
@@ -44,35 +54,47 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Context(Context),
     /// Wait until runs finish and tenants are ready; the exit code is their outcome
+    #[command(
+        after_help = "The results of each finished run are printed. A suspended run or tenant does not finish: the command does not wait for it and ends with exit code 3."
+    )]
     Wait(Wait),
+    /// Print the results of a finished run, or one of them
+    Result(RunResult),
     /// Cancel a run; this cannot be undone
     Cancel(RunArgs),
+    /// Delete runs with their Jobs, Pods, logs and ConfigMaps
+    Delete(Delete),
     /// Retry a run: the next version of a TaskRun, or another DocsRun on the same branch
     Retry(Retry),
     /// Suspend a run (its container is stopped) or a tenant (it is scaled to zero)
-    Suspend(SuspendArgs),
+    Suspend(TargetArgs),
     /// Resume a suspended run or tenant
-    Resume(SuspendArgs),
-    /// Print the client and server versions
-    Version(Version),
-    /// Print shell completion
+    Resume(TargetArgs),
+    /// Check the installation: CRDs, operators, Leases, policies, webhooks, permissions, versions
+    Check(Check),
+    /// List what would keep an uninstallation waiting: unfinished runs and finalizers
+    Uninstall(Uninstall),
+    /// Print the versions of orc, Kubernetes and the operators
+    Version,
+    /// Print the script for a shell's completion
     Completion(Completion),
 }
 
-/// Cluster connection and colors.
+/// Cluster connection and colors, before or after the command.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = GLOBAL)]
 pub(crate) struct Cluster {
     /// Namespace [default: the kubeconfig context's]
-    #[arg(short, long, value_name = "NAMESPACE")]
+    #[arg(short, long, global = true, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
     /// Kubeconfig context [default: the current context]
-    #[arg(long, value_name = "CONTEXT")]
+    #[arg(long, global = true, value_name = "CONTEXT")]
     pub(crate) context: Option<String>,
     /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Disable colors, like the variable NO_COLOR
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) no_color: bool,
 }
 
@@ -83,19 +105,42 @@ pub(crate) struct Get {
     #[arg(value_name = "KIND NAME", num_args = 0..=2, help = target::help_of_get())]
     pub(crate) what: Vec<String>,
     /// List across all namespaces
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
     /// Label selector
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(crate) selector: Option<String>,
-    /// Output format [default: a table]
+    /// Only runs in phase Failed
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Only runs of this Agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Only runs of this service; DocsRuns have none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+    /// Order [default: by kind and name]
+    #[arg(long, value_enum, value_name = "KEY", conflicts_with = "watch")]
+    pub(crate) sort: Option<Sort>,
+    /// Output format [default: table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
     /// Watch for changes
     #[arg(short, long)]
     pub(crate) watch: bool,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
+}
+
+/// Order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// By namespace and name, whatever the kind
+    Name,
+    /// Newest first
+    Age,
+    /// Finished last comes first, unfinished runs at the end
+    Finished,
+    /// By the name of the phase
+    Phase,
 }
 
 /// Output format of a list.
@@ -137,8 +182,6 @@ pub(crate) struct Describe {
     /// Kind and name, or the name of a run
     #[arg(value_name = "TARGET", required = true, num_args = 1..=2, help = target::help_of_target(&[]))]
     pub(crate) target: Vec<String>,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// A command about one run.
@@ -147,18 +190,14 @@ pub(crate) struct RunArgs {
     /// Name of the run; docsrun/NAME for a DocsRun
     #[arg(value_name = "RUN", value_parser = target::run)]
     pub(crate) run: ObjectName,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
-/// A command that suspends or resumes a run or a Tenant.
+/// A command about one run or one Tenant.
 #[derive(Debug, Args)]
-pub(crate) struct SuspendArgs {
+pub(crate) struct TargetArgs {
     /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
     #[arg(value_name = "RUN", value_parser = target::run_or_tenant)]
     pub(crate) target: ObjectName,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// `why`
@@ -170,12 +209,13 @@ pub(crate) struct Why {
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub(crate) output: Option<DataFormat>,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// `logs`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Without '-f', the command prints the log as it is now. Of a tenant, it prints the logs of all Pods that exist now, each line with the name of its Pod."
+)]
 pub(crate) struct Logs {
     /// Follow the logs from the start of the container to its end
     #[arg(short, long)]
@@ -190,7 +230,7 @@ pub(crate) struct Logs {
     #[arg(long, conflicts_with = "container")]
     pub(crate) all: bool,
     #[command(flatten)]
-    pub(crate) of: RunArgs,
+    pub(crate) of: TargetArgs,
 }
 
 /// A container of a run's Pod.
@@ -211,7 +251,7 @@ pub(crate) struct Events {
     #[arg(short, long)]
     pub(crate) watch: bool,
     #[command(flatten)]
-    pub(crate) of: RunArgs,
+    pub(crate) of: TargetArgs,
 }
 
 /// Options for waiting for the end of a run.
@@ -239,7 +279,7 @@ pub(crate) enum DryRun {
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Each file becomes a file of the run with the same name. Folders are read recursively; a file in a subfolder is prefixed with the names of the subfolders ('notes/a.md' becomes 'notes-a.md'). The command rejects hidden files, symbolic links, files that are not UTF-8 text, and names that occur twice."
+    after_help = "Each file becomes a file of the run with the same name; the standard input becomes 'context-v1.md'. Folders are read recursively; a file in a subfolder is prefixed with the names of the subfolders ('notes/a.md' becomes 'notes-a.md'). The command rejects hidden files, symbolic links, files that are not UTF-8 text, and names that occur twice."
 )]
 pub(crate) struct Submit {
     /// Another kind than a TaskRun
@@ -251,8 +291,6 @@ pub(crate) struct Submit {
     pub(crate) submit_options: SubmitOptions,
     #[command(flatten)]
     pub(crate) wait_options: WaitOptions,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// The other kinds that can be submitted.
@@ -265,7 +303,7 @@ pub(crate) enum SubmitOther {
 /// `submit`, of a task. No arguments of others in it: only then clap knows whether any was given.
 #[derive(Debug, Args)]
 pub(crate) struct SubmitTask {
-    /// Files and folders
+    /// Files and folders; '-' is the standard input
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Name of the service
@@ -297,6 +335,9 @@ pub(crate) struct SubmitOptions {
         conflicts_with = "wait"
     )]
     pub(crate) output: Option<ObjectFormat>,
+    /// Follow the log of the agent until the run finishes; the exit code is its outcome
+    #[arg(long, conflicts_with_all = ["dry_run", "output"])]
+    pub(crate) log: bool,
 }
 
 /// `submit docs`
@@ -351,8 +392,6 @@ pub(crate) struct SubmitDocs {
     pub(crate) submit_options: SubmitOptions,
     #[command(flatten)]
     pub(crate) wait_options: WaitOptions,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// Distinguishes the verb `docs` from a task with a directory named `docs`, by arguments that only a task has.
@@ -362,13 +401,52 @@ pub(crate) fn with_folder_docs(mut arguments: Vec<OsString>) -> Vec<OsString> {
         let flag = text.split('=').next().unwrap_or_default();
         matches!(flag, "--service" | "--task-id")
     };
-    if let [verb, folder, rest @ ..] = arguments.as_mut_slice()
+    let before = globals_before(&arguments);
+    if let Some([verb, folder, rest @ ..]) = arguments.get_mut(before..)
         && verb == "submit"
         && folder == "docs"
         && rest.iter().any(is_of_task)
     {
         *folder = OsString::from("./docs");
     }
+    arguments
+}
+
+/// Returns the number of arguments before the command: global flags and their values.
+pub(crate) fn globals_before(arguments: &[OsString]) -> usize {
+    let command = Arguments::command();
+    let takes_the_next = |flag: &str| {
+        command.get_arguments().any(|argument| {
+            let long = argument
+                .get_long()
+                .is_some_and(|long| flag == format!("--{long}"));
+            let short = argument
+                .get_short()
+                .is_some_and(|short| flag == format!("-{short}"));
+            (long || short) && argument.get_action().takes_values()
+        })
+    };
+    let mut words = arguments.iter().enumerate();
+    while let Some((at, word)) = words.next() {
+        let word = word.to_string_lossy();
+        if !word.starts_with('-') {
+            return at;
+        }
+        if takes_the_next(&word) {
+            words.next();
+        }
+    }
+    arguments.len()
+}
+
+/// Repeats the output format that was given before the command behind it, where the command checks
+/// which formats it has.
+pub(crate) fn with_format_behind(mut arguments: Vec<OsString>, format: Format) -> Vec<OsString> {
+    let end = arguments.iter().position(|word| word == "--");
+    let end = end.unwrap_or(arguments.len());
+    let name = format.to_possible_value();
+    let name = name.map_or_else(String::new, |value| value.get_name().to_owned());
+    arguments.insert(end, OsString::from(format!("--output={name}")));
     arguments
 }
 
@@ -396,8 +474,6 @@ pub(crate) struct ContextAdd {
     pub(crate) dry_run: Option<DryRun>,
     #[command(flatten)]
     pub(crate) wait_options: WaitOptions,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// `wait`
@@ -412,8 +488,6 @@ pub(crate) struct Wait {
     /// Timeout, such as 30s, 10m or 1h30m [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
 }
 
 /// `retry`
@@ -428,19 +502,11 @@ pub(crate) struct Retry {
     pub(crate) of: RunArgs,
 }
 
-/// `version`
-#[derive(Debug, Args)]
-pub(crate) struct Version {
-    /// Kubeconfig context [default: the current context]
-    #[arg(long, value_name = "CONTEXT")]
-    pub(crate) context: Option<String>,
-    /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-}
-
 /// `completion`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The script completes names of the cluster as well: runs, Agents, Tenants, namespaces and contexts. It waits 2 s for them at most. For 'kubectl orc', link the file of this program to the name 'kubectl_complete-orc' in a directory of $PATH; kubectl's own completion then uses it."
+)]
 pub(crate) struct Completion {
     /// Shell
     #[arg(value_enum, value_name = "SHELL")]
@@ -458,21 +524,15 @@ pub(crate) enum KnownShell {
     Fish,
 }
 
-impl From<KnownShell> for Shell {
-    fn from(shell: KnownShell) -> Self {
-        match shell {
-            KnownShell::Bash => Self::Bash,
-            KnownShell::Zsh => Self::Zsh,
-            KnownShell::Fish => Self::Fish,
-        }
-    }
-}
-
 /// A duration as Kubernetes writes it. Zero would be a wait that never happens.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no duration such as 30s, 10m or 1h30m");
-    let parsed =
-        kube::core::Duration::from_str(text).map_err(|error| format!("{}: {error}", wrong()))?;
+    let wrong = || {
+        format!(
+            "'{text}' is not a duration; write a number above 0 with a unit (ms, s, m, h), such as 30s, 10m or 1h30m"
+        )
+    };
+    // The error of the parser speaks of its own steps, such as floating-point numbers.
+    let parsed = kube::core::Duration::from_str(text).map_err(|_unhelpful| wrong())?;
     let duration = Duration::from(parsed);
     if parsed.is_negative() || duration.is_zero() {
         return Err(wrong());
@@ -481,161 +541,4 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_definition_is_sound() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn what_is_not_known_or_does_nothing_is_refused() {
-        let refused = [
-            "orc",
-            "orc approve x",
-            "orc get -n a -A",
-            "orc get -o xml",
-            "orc get a b c",
-            "orc get -o",
-            "orc describe",
-            "orc describe a b c",
-            "orc tree agent/x",
-            "orc tree tenant/x",
-            "orc logs tenant/x",
-            "orc cancel tenant/x",
-            "orc suspend agent/x",
-            "orc why",
-            "orc why a b c",
-            "orc why x -o wide",
-            "orc logs x --attempt 0",
-            "orc submit a.md --service s --task-id 0 --agent a",
-            "orc submit a.md --service s --task-id 1",
-            "orc submit a.md --service s --task-id 1 --agent a --timeout 5m",
-            "orc submit",
-            "orc submit docs",
-            "orc submit docs x --repository u --branch b",
-            "orc submit docs x --repository u --agent a",
-            "orc submit docs x --branch b --agent a",
-            "orc submit docs --repository u --branch b --agent a",
-            "orc submit docs x --repository u --branch b --agent a --service s",
-            "orc submit docs x --repository u --branch b --agent a --timeout 5m",
-            "orc submit docs x --repository u --branch b --agent a --agent-timeout soon",
-            "orc submit a.md docs x --repository u --branch b --agent a",
-            "orc logs x -c other",
-            "orc logs x -c clone --all",
-            "orc tree job/x",
-            "orc submit a.md --service s --task-id 1 --agent a --dry-run=maybe",
-            "orc submit a.md --service s --task-id 1 --agent a --dry-run=server --wait",
-            "orc context",
-            "orc context add x",
-            "orc wait",
-            "orc wait x --timeout 0s",
-            "orc wait x --timeout -5s",
-            "orc wait x --timeout 5",
-            "orc wait x --timeout soon",
-            "orc cancel x --wait",
-            "orc completion tcsh",
-            "orc version --no-color",
-        ];
-        for line in refused {
-            let result = Arguments::try_parse_from(line.split(' '));
-            assert_eq!(result.unwrap_err().exit_code(), 2, "{line}");
-        }
-    }
-
-    #[test]
-    fn what_is_documented_is_taken() {
-        let taken = [
-            "orc get",
-            "orc get runs -A -l a=b,c -o wide -w",
-            "orc get agents writer -o yaml",
-            "orc describe agent/writer -n team --context c --kubeconfig f --no-color",
-            "orc why pod/x -o json",
-            "orc why tenant acme",
-            "orc why oten/acme",
-            "orc describe tenant/acme",
-            "orc get tenants -o wide",
-            "orc wait tenant/acme docs/b --timeout 5m",
-            "orc suspend tenant/acme",
-            "orc resume docs/x",
-            "orc logs x -f --attempt 2",
-            "orc submit a.md b --service s --task-id 1 --agent a --wait --timeout 1h30m",
-            "orc submit --service s --task-id 1 --agent a",
-            "orc submit --service s --task-id 1 --agent a docs",
-            "orc submit a.md docs --service s --task-id 1 --agent a",
-            "orc submit docs x --repository u --branch b --agent a",
-            "orc submit docs x --repository u --branch b --agent a --working-directory d --instructions a.md b --model m --include-codebase --secret s --output-branch o --output-path p --allow-no-changes --commit-message t --agent-timeout 30m --wait --timeout 1h",
-            "orc submit docs x --repository u --branch b --agent a --dry-run=client -o name",
-            "orc logs docs/x -c publish -f",
-            "orc logs docs/x --all",
-            "orc get docs -A",
-            "orc describe odr/x",
-            "orc why docsruns/x",
-            "orc cancel docsrun/x",
-            "orc retry docs/x --wait",
-            "orc wait a docs/b",
-            "orc context add x - a.md --dry-run=server",
-            "orc wait a b taskrun.orchestrator.io/c --timeout 30s",
-            "orc retry x --wait",
-        ];
-        for line in taken {
-            let result = Arguments::try_parse_from(line.split(' '));
-            assert!(result.is_ok(), "{line}: {result:?}");
-        }
-    }
-
-    #[test]
-    fn a_folder_named_docs_is_still_a_folder() {
-        let words = |line: &str| {
-            let words = line.split(' ').map(OsString::from).collect();
-            let words = with_folder_docs(words).join(&OsString::from(" "));
-            words.into_string().unwrap()
-        };
-        let task = "submit docs --service s --task-id=1 --agent a";
-        assert_eq!(words(task), task.replace(" docs", " ./docs"));
-        for line in [
-            "submit docs x --repository u --branch b --agent a",
-            "submit a.md docs --service s --task-id 1 --agent a",
-            "get docs --service",
-            "submit docs",
-            "submit",
-        ] {
-            assert_eq!(words(line), line);
-        }
-        let line = words(task).replace("submit", "orc submit");
-        let parsed = Arguments::try_parse_from(line.split(' ')).unwrap();
-        let Verb::Submit(Submit {
-            task: Some(task), ..
-        }) = parsed.verb
-        else {
-            panic!("{parsed:?}");
-        };
-        assert_eq!(task.paths, [PathBuf::from("./docs")]);
-    }
-
-    #[test]
-    fn each_verb_explains_itself_and_each_of_its_flags() {
-        fn check(command: &clap::Command) {
-            let path = command.get_name();
-            assert!(command.get_about().is_some(), "{path}");
-            for argument in command.get_arguments() {
-                let help = argument.get_help().map(ToString::to_string);
-                let help = help.unwrap_or_default();
-                assert!(!help.is_empty(), "{path} {argument}");
-                assert!(!help.ends_with('.'), "{path} {argument}: {help}");
-            }
-            command.get_subcommands().for_each(check);
-        }
-        check(&Arguments::command());
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert!(duration("5").unwrap_err().contains("'5' is no duration"));
-    }
-}
+mod tests;

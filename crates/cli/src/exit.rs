@@ -12,7 +12,7 @@ pub enum Exit {
     /// An error of the client: usage, files, kubeconfig, connection, or a state of the object that
     /// does not allow the action.
     Client = 2,
-    /// The time is up, and the run continues.
+    /// The run has not finished: the time is up, or the run is suspended.
     Timeout = 3,
     /// The run was cancelled, or a write was denied.
     Denied = 4,
@@ -25,24 +25,27 @@ impl Exit {
     pub const ALL: [(Self, &'static str); 6] = [
         (
             Self::Ok,
-            "done; a run that was waited for succeeded, a Tenant is ready",
+            "done; a run that was waited for succeeded, a Tenant is ready; 'check' found no failure, 'uninstall --check' no obstacle",
         ),
         (
             Self::Failed,
-            "the run failed, or the Tenant's spec cannot be carried out",
+            "the run failed, or the Tenant's spec cannot be carried out; 'check' found a failure, 'uninstall --check' an obstacle",
         ),
         (
             Self::Client,
             "usage or client error: arguments, files, kubeconfig, no connection, a read that is not allowed, a name that is taken, or the run's state does not allow it",
         ),
-        (Self::Timeout, "timed out; the run continues"),
+        (
+            Self::Timeout,
+            "the run has not finished: timed out, interrupted, or the run is suspended; for 'delete --wait', it still exists",
+        ),
         (
             Self::Denied,
             "the run was cancelled, or a change was denied by RBAC or by an admission rule",
         ),
         (
             Self::NotFound,
-            "not found, or deleted while it was waited for; for 'logs', the Pod no longer exists",
+            "not found, or deleted while it was waited for; for 'logs', there is no log; for 'result', there is no such result",
         ),
     ];
 
@@ -68,7 +71,7 @@ impl Exit {
         match error {
             Error::NotFound { .. } => Self::NotFound,
             Error::Denied(request, _) => match request.verb {
-                "create" | "patch" => Self::Denied,
+                "create" | "patch" | "delete" => Self::Denied,
                 _ => Self::Client,
             },
             Error::Cancelled { .. } => Self::Denied,
@@ -154,6 +157,7 @@ mod tests {
             ),
             (denied("create"), 4),
             (denied("patch"), 4),
+            (denied("delete"), 4),
             (denied("get"), 2),
             (denied("list"), 2),
             (denied("watch"), 2),

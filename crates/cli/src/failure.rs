@@ -3,10 +3,7 @@
 use std::io;
 
 use actions::{Error, FilesError, ObjectName};
-use api::{
-    kinds::KindRow,
-    tasks::{DOCS_RUN, TASK_RUN},
-};
+use api::{Lifecycle, kinds::KindRow, tasks::TASK_RUN};
 
 use crate::{exit::Exit, target};
 
@@ -25,6 +22,9 @@ pub(crate) enum Failure {
 
 /// A suggestion: its purpose, and the command without the program's name.
 pub(crate) type Advice = (&'static str, String);
+
+/// Words of the admission policy about Agents, before the name of the Agent.
+const MAY_NOT_USE: &str = "must be allowed to 'use' the Agent '";
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
@@ -83,18 +83,37 @@ impl Failure {
             Self::Client(_) | Self::Output(_) => Vec::new(),
         }
     }
+
+    /// Returns the Agent that the author of a run may not use, and its namespace, if that is why the
+    /// request was denied.
+    pub(crate) fn unusable_agent(&self) -> Option<(String, String)> {
+        match self {
+            Self::Action(error) => unusable_agent(error),
+            Self::Client(_) | Self::Gone { .. } | Self::Output(_) => None,
+        }
+    }
 }
 
-/// Suggests how to list the objects of a kind. A name without a kind is a TaskRun's, so a name that
-/// was not found may belong to a DocsRun.
+fn unusable_agent(error: &Error) -> Option<(String, String)> {
+    let Error::Denied(request, message) = error else {
+        return None;
+    };
+    let (_, rest) = message.split_once(MAY_NOT_USE)?;
+    let (agent, _) = rest.split_once('\'')?;
+    // A webhook may write anything. Only a name may become part of a command that users copy.
+    let is_of_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-' | '.');
+    let is_name = !agent.is_empty() && agent.chars().all(is_of_name);
+    let namespace = request.namespace.clone().filter(|_| is_name)?;
+    Some((agent.to_owned(), namespace))
+}
+
+/// Suggests how to list the objects of a kind. A list of all runs has the names to type.
 pub(crate) fn others_of(kind: &KindRow) -> Vec<Advice> {
-    let list = |kind: &KindRow| format!("get {}", kind.listed);
-    let mut all = vec![("to see which there are", list(kind))];
-    if *kind == TASK_RUN {
-        let docs = list(&DOCS_RUN);
-        all.push(("a DocsRun is named docsrun/NAME; to see those", docs));
-    }
-    all
+    let listed = match kind.lifecycle {
+        Lifecycle::RunToCompletion => target::RUNS,
+        Lifecycle::LongLived => kind.listed,
+    };
+    vec![("to see which there are", format!("get {listed}"))]
 }
 
 fn advice(error: &Error) -> Vec<Advice> {
@@ -148,7 +167,7 @@ fn advice(error: &Error) -> Vec<Advice> {
             about(run, &[("to see what changes it", "events NAME")])
         }
         Error::Busy(object) => about(object, &[("to see it", "describe NAME")]),
-        Error::Unanswered(request, _) if matches!(request.verb, "create" | "patch") => {
+        Error::Unanswered(request, _) if matches!(request.verb, "create" | "patch" | "delete") => {
             match (&request.name, target::kind(request.kind)) {
                 (Some(name), Some(kind)) => {
                     let purpose = "it may have been done or not; to see";
@@ -169,6 +188,8 @@ fn advice(error: &Error) -> Vec<Advice> {
 
 #[cfg(test)]
 mod tests {
+    use api::tasks::DOCS_RUN;
+
     use super::*;
 
     #[test]
@@ -209,6 +230,30 @@ mod tests {
     fn advice_about_a_tenant_is_a_command_for_tenants() {
         let failure = Failure::from(Error::Busy(ObjectName::new(&api::tenants::TENANT, "acme")));
         assert_eq!(failure.advice()[0].1, "describe tenant/acme");
+    }
+
+    #[test]
+    fn an_agent_that_may_not_be_used_is_named() {
+        let denied = |message: &str| {
+            let run = ObjectName::new(&TASK_RUN, "shop-7");
+            let request = actions::Request::about("create", &run, "team");
+            Failure::from(Error::Denied(request, message.to_owned())).unusable_agent()
+        };
+        let of = |agent: &str| {
+            denied(&format!(
+                "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: spec.agentName: 'anna' {MAY_NOT_USE}{agent}' in the namespace 'team'"
+            ))
+        };
+        let wanted = ("writer".to_owned(), "team".to_owned());
+        assert_eq!(of("writer"), Some(wanted));
+        for agent in ["", "a; rm -rf ~", "$(x)"] {
+            assert_eq!(of(agent), None, "{agent}");
+        }
+        assert_eq!(denied("taskruns is forbidden"), None);
+        // The words are those of the policies.
+        let policies = (api::tasks::OPERATOR.policies)().policies;
+        let text = serde_json::to_string(&policies).unwrap();
+        assert!(text.contains(MAY_NOT_USE), "{text}");
     }
 
     #[test]

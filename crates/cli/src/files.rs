@@ -20,11 +20,15 @@ const DEPTH: usize = 16;
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<File>, Failure> {
     let mut found = Vec::new();
     for path in paths {
-        let kind = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
-        if kind.is_dir() {
-            walk(path, "", 0, &mut found)?;
+        // With a slash at its end, a link would be followed: 'link/' is the folder that it leads to.
+        let path: PathBuf = path.components().collect();
+        let kind = fs::symlink_metadata(&path).map_err(|error| cannot_read(&path, &error))?;
+        if kind.is_symlink() {
+            return Err(linked(&path));
+        } else if kind.is_dir() {
+            walk(&path, "", 0, &mut found)?;
         } else {
-            push(path, &segment(path)?, &mut found)?;
+            push(&path, &segment(&path)?, &mut found)?;
         }
     }
     Ok(found.into_iter().map(|(_, file)| file).collect())
@@ -33,8 +37,26 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<File>, Failure> {
 /// Files with the paths that they were read from.
 type Found = Vec<(PathBuf, File)>;
 
+/// Reads paths, of which one may be `-`: the standard input, as a file without a name.
+pub(crate) fn read_with_input(
+    paths: &[PathBuf],
+    input: fn() -> Box<dyn Read>,
+) -> Result<Vec<File>, Failure> {
+    let is_input = |path: &&PathBuf| path.as_path() == Path::new("-");
+    let (inputs, others): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(is_input);
+    if inputs.len() > 1 {
+        return Err(Failure::client("'-' can be read once only"));
+    }
+    let others: Vec<PathBuf> = others.into_iter().cloned().collect();
+    let mut files = read(&others)?;
+    if !inputs.is_empty() {
+        files.push(read_input(&mut input())?);
+    }
+    Ok(files)
+}
+
 /// Reads the standard input, which has no file name.
-pub(crate) fn read_input(input: &mut dyn Read) -> Result<File, Failure> {
+fn read_input(input: &mut dyn Read) -> Result<File, Failure> {
     let path = Path::new("-");
     Ok(File {
         filename: String::new(),
@@ -58,10 +80,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, found: &mut Found) -> Result<
         let name = segment(&path)?;
         let kind = fs::symlink_metadata(&path).map_err(|error| cannot_read(&path, &error))?;
         if kind.is_symlink() {
-            return Err(refused(
-                &path,
-                "is a link; links in folders are not followed, name the file itself",
-            ));
+            return Err(linked(&path));
         } else if kind.is_dir() {
             walk(&path, &format!("{prefix}{name}-"), depth + 1, found)?;
         } else {
@@ -140,6 +159,13 @@ fn segment(path: &Path) -> Result<String, Failure> {
     }
 }
 
+fn linked(path: &Path) -> Failure {
+    refused(
+        path,
+        "is a symbolic link; links are not followed, give the path that it leads to",
+    )
+}
+
 fn refused(path: &Path, why: &str) -> Failure {
     Failure::client(format!("'{}' {why}", path.display()))
 }
@@ -216,12 +242,28 @@ mod tests {
     }
 
     #[test]
-    fn links_in_folders_lead_nowhere() {
-        let folder = tree(&[("secret", b"x"), ("in/a.md", b"x")]);
-        symlink(folder.path().join("secret"), folder.path().join("in/b.md")).unwrap();
-        let said = names(&[folder.path().join("in")]).unwrap_err();
-        assert!(said.contains("in/b.md' is a link"), "{said}");
-        assert_eq!(names(&[folder.path().join("in/b.md")]).unwrap(), ["b.md"]);
+    fn links_lead_nowhere() {
+        let folder = tree(&[("secret", b"x"), ("in/a.md", b"x"), ("out/c.md", b"x")]);
+        let at = |path: &str| folder.path().join(path);
+        symlink(at("secret"), at("in/b.md")).unwrap();
+        symlink(at("out"), at("link")).unwrap();
+        symlink(at("nothing"), at("broken")).unwrap();
+        let cases = [
+            ("in", "in/b.md'"),
+            ("in/b.md", "in/b.md'"),
+            ("link", "link'"),
+            // The system follows a link with a slash at its end.
+            ("link/", "link'"),
+            ("link/.", "link'"),
+            ("broken", "broken'"),
+        ];
+        for (path, wanted) in cases {
+            let said = names(&[at(path)]).unwrap_err();
+            let wanted = format!("{wanted} is a symbolic link");
+            assert!(said.contains(&wanted), "{path}: {said}");
+        }
+        assert_eq!(names(&[at("out/")]).unwrap(), ["c.md"]);
+        assert_eq!(names(&[at("in/../out/./c.md")]).unwrap(), ["c.md"]);
     }
 
     #[test]

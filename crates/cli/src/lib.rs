@@ -6,11 +6,13 @@
 
 mod arguments;
 mod commands;
+mod complete;
 mod containers;
 mod environment;
 mod exit;
 mod failure;
 mod files;
+mod operators;
 mod output;
 mod reference;
 mod related;
@@ -23,15 +25,16 @@ mod view;
 mod watching;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::{Write, stderr, stdout},
+    path::Path,
     process::ExitCode,
 };
 
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::{
-    arguments::{Arguments, Cluster, Context, SubmitOther, Verb, Version},
+    arguments::{Arguments, Cluster, Context, Verb},
     failure::Failure,
     session::Session,
 };
@@ -50,7 +53,7 @@ pub fn main() -> ExitCode {
         .build();
     let exit = match runtime {
         Ok(runtime) => runtime.block_on(run(
-            std::env::args_os().skip(1),
+            arguments(std::env::args_os().collect()),
             &environment,
             &mut stdout(),
             &mut stderr(),
@@ -63,6 +66,16 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
+/// Returns the arguments of a process. Under its name for kubectl's completion, all of them are the
+/// line to complete.
+fn arguments(process: Vec<OsString>) -> Vec<OsString> {
+    let mut process = process.into_iter();
+    let program = process.next().unwrap_or_default();
+    let is_plugin = Path::new(&program).file_name() == Some(OsStr::new(complete::PLUGIN));
+    let command = is_plugin.then(|| OsString::from(complete::COMMAND));
+    command.into_iter().chain(process).collect()
+}
+
 /// Runs one command. `arguments` do not include the program's name.
 pub async fn run(
     arguments: impl IntoIterator<Item = OsString>,
@@ -70,19 +83,29 @@ pub async fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Exit {
-    let verb = match parse(arguments, environment) {
-        Ok(verb) => verb,
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments
+        .first()
+        .is_some_and(|first| first == complete::COMMAND)
+    {
+        return complete::run(arguments.split_off(1), environment, out).await;
+    }
+    let arguments = match parse(arguments, environment) {
+        Ok(arguments) => arguments,
         Err(error) => return usage(&error, out, err),
     };
-    let mut session = Session::new(environment, out, err, cluster(&verb));
-    match run_command(verb, &mut session).await {
+    let mut session = Session::new(environment, out, err, arguments.cluster);
+    match run_command(arguments.verb, &mut session).await {
         Ok(exit) => exit,
-        Err(failure) => match session.report(&failure) {
-            Ok(()) => failure.exit(),
-            // The standard error cannot be written either, so there is no way to report the
-            // failure.
-            Err(_unwritable) => Exit::Client,
-        },
+        Err(failure) => {
+            let failure = operators::explained(failure, &session).await;
+            match session.report(&failure) {
+                Ok(()) => failure.exit(),
+                // The standard error cannot be written either, so there is no way to report the
+                // failure.
+                Err(_unwritable) => Exit::Client,
+            }
+        }
     }
 }
 
@@ -94,19 +117,20 @@ fn command(environment: &Environment) -> clap::Command {
         .term_width(width)
 }
 
-fn parse(
-    arguments: impl IntoIterator<Item = OsString>,
-    environment: &Environment,
-) -> Result<Verb, clap::Error> {
-    let arguments = arguments::with_folder_docs(arguments.into_iter().collect());
-    let line = [OsString::from(environment.program)]
-        .into_iter()
-        .chain(arguments);
+fn parse(arguments: Vec<OsString>, environment: &Environment) -> Result<Arguments, clap::Error> {
+    let arguments = arguments::with_folder_docs(arguments);
     let mut command = command(environment);
-    let matches = command.try_get_matches_from_mut(line)?;
-    let Arguments { verb } =
-        Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    Ok(verb)
+    let mut matches_of = |arguments: Vec<OsString>| {
+        let program = [OsString::from(environment.program)];
+        command.try_get_matches_from_mut(program.into_iter().chain(arguments))
+    };
+    let matches = matches_of(arguments.clone())?;
+    let parsed = Arguments::from_arg_matches(&matches)?;
+    let Some(format) = parsed.output else {
+        return Ok(parsed);
+    };
+    let matches = matches_of(arguments::with_format_behind(arguments, format))?;
+    Arguments::from_arg_matches(&matches)
 }
 
 fn usage(error: &clap::Error, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
@@ -131,34 +155,6 @@ fn say(environment: &Environment, err: &mut dyn Write, failure: &Failure) -> Exi
     }
 }
 
-fn cluster(verb: &Verb) -> Cluster {
-    match verb {
-        Verb::Get(verb) => verb.cluster.clone(),
-        Verb::Describe(verb) => verb.cluster.clone(),
-        Verb::Tree(verb) | Verb::Cancel(verb) => verb.cluster.clone(),
-        Verb::Suspend(verb) | Verb::Resume(verb) => verb.cluster.clone(),
-        Verb::Why(verb) => verb.cluster.clone(),
-        Verb::Logs(verb) => verb.of.cluster.clone(),
-        Verb::Events(verb) => verb.of.cluster.clone(),
-        Verb::Submit(verb) => match &verb.other {
-            Some(SubmitOther::Docs(docs)) => docs.cluster.clone(),
-            None => verb.cluster.clone(),
-        },
-        Verb::Context(Context::Add(verb)) => verb.cluster.clone(),
-        Verb::Wait(verb) => verb.cluster.clone(),
-        Verb::Retry(verb) => verb.of.cluster.clone(),
-        Verb::Version(Version {
-            context,
-            kubeconfig,
-        }) => Cluster {
-            context: context.clone(),
-            kubeconfig: kubeconfig.clone(),
-            ..Cluster::default()
-        },
-        Verb::Completion(_) => Cluster::default(),
-    }
-}
-
 async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Failure> {
     use actions::Change;
     match verb {
@@ -171,14 +167,18 @@ async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Fail
         Verb::Submit(verb) => commands::submit::run(verb, session).await,
         Verb::Context(Context::Add(verb)) => commands::context::run(verb, session).await,
         Verb::Wait(verb) => commands::wait::run(verb, session).await,
+        Verb::Result(verb) => commands::result::run(verb, session).await,
+        Verb::Delete(verb) => commands::delete::run(verb, session).await,
         Verb::Cancel(verb) => commands::lifecycle::run(verb.run, Change::Cancel, session).await,
         Verb::Suspend(verb) => {
             commands::lifecycle::run(verb.target, Change::Suspend, session).await
         }
         Verb::Resume(verb) => commands::lifecycle::run(verb.target, Change::Resume, session).await,
         Verb::Retry(verb) => commands::retry::run(verb, session).await,
-        Verb::Version(_) => commands::version::run(session).await,
-        Verb::Completion(verb) => commands::completion::run(verb, session),
+        Verb::Check(verb) => commands::check::run(verb, session).await,
+        Verb::Uninstall(verb) => commands::uninstall::run(verb, session).await,
+        Verb::Version => commands::version::run(session).await,
+        Verb::Completion(verb) => commands::completion::run(&verb, session),
     }
 }
 
@@ -209,12 +209,62 @@ mod tests {
     fn help_is_output_and_a_wrong_line_is_an_error() {
         let (code, out, err) = said("orc", "--help");
         assert_eq!((code, err.as_str()), (0, ""));
-        assert!(out.contains("Usage: orc <COMMAND>"), "{out}");
+        assert!(out.contains("Usage: orc [OPTIONS] <COMMAND>"), "{out}");
         let (code, out, err) = said("orc", "get --color");
         assert_eq!((code, out.as_str()), (2, ""));
         assert!(err.contains("'--color'"), "{err}");
         let (code, _, err) = said("orc", "");
         assert!(code == 2 && err.contains("Usage: orc"), "{err}");
+    }
+
+    #[test]
+    fn a_format_before_the_command_is_the_commands() {
+        let (code, _, err) = said("orc", "-o wide why x");
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("invalid value 'wide' for '--output"), "{err}");
+        let (code, _, err) = said("orc", "-o json cancel x");
+        assert!(
+            code == 2 && err.contains("unexpected argument '--output"),
+            "{err}"
+        );
+        let line = ["-n", "team", "-o=yaml", "get", "runs"].map(OsString::from);
+        let arguments = parse(line.to_vec(), &Environment::of_process()).unwrap();
+        assert_eq!(arguments.cluster.namespace.as_deref(), Some("team"));
+        let Verb::Get(get) = arguments.verb else {
+            panic!("{:?}", arguments.verb);
+        };
+        assert_eq!(get.output, Some(crate::arguments::Format::Yaml));
+    }
+
+    #[test]
+    fn one_namespace_and_all_of_them_exclude_each_other() {
+        for line in ["get -A -n team", "-n team get -A"] {
+            let (code, _, err) = said("orc", line);
+            assert!(
+                code == 2 && err.contains("give one of the two"),
+                "{line}: {err}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_file_asks_for_a_completion() {
+        let of = |line: &str| {
+            let all = arguments(line.split(' ').map(OsString::from).collect());
+            all.join(&OsString::from(" ")).into_string().unwrap()
+        };
+        assert_eq!(
+            of("/bin/kubectl_complete-orc get --n"),
+            "__complete get --n"
+        );
+        assert_eq!(of("/bin/orc get"), "get");
+        assert_eq!(of("kubectl-orc"), "");
+        let (code, out, err) = said("orc", "__complete vers");
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert_eq!(
+            out,
+            "version\tPrint the versions of orc, Kubernetes and the operators\n:4\n"
+        );
     }
 
     #[test]

@@ -17,6 +17,8 @@ use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) mod tenant;
+
 use crate::{
     failure::Failure,
     session::{Server, ask},
@@ -51,7 +53,7 @@ impl Children {
 }
 
 pub(crate) async fn children(server: &Server, run: &Object) -> Result<Children, Failure> {
-    let mut jobs = list::<Job>(server, run, "Job", "jobs.batch").await?;
+    let mut jobs = list::<Job>(server, &selected(run), "Job", "jobs.batch").await?;
     let mut pods = pods(server, run).await?;
     let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), &server.namespace);
     let request = request("ConfigMap", "configmaps", server);
@@ -69,12 +71,12 @@ pub(crate) async fn children(server: &Server, run: &Object) -> Result<Children, 
 
 /// Lists the existing Pods of a run.
 pub(crate) async fn pods(server: &Server, run: &Object) -> Result<Vec<Pod>, Failure> {
-    list::<Pod>(server, run, "Pod", "pods").await
+    list::<Pod>(server, &selected(run), "Pod", "pods").await
 }
 
 async fn list<K>(
     server: &Server,
-    run: &Object,
+    which: &ListParams,
     kind: &'static str,
     resource: &'static str,
 ) -> Result<Vec<K>, Failure>
@@ -86,7 +88,7 @@ where
 {
     let api: Api<K> = Api::namespaced(server.client.clone(), &server.namespace);
     let request = request(kind, resource, server);
-    Ok(ask(request, api.list(&selected(run))).await?.items)
+    Ok(ask(request, api.list(which)).await?.items)
 }
 
 fn selected(run: &Object) -> ListParams {
@@ -117,17 +119,35 @@ pub(crate) async fn events(
     run: &Object,
     children: &Children,
 ) -> Result<Vec<Event>, Failure> {
+    let mut events = events_of(server, &subjects(run, children)).await?;
+    events.sort_by_key(event_order);
+    Ok(events)
+}
+
+/// Reads the Events of objects by their UIDs, in the namespace of the server.
+async fn events_of(server: &Server, uids: &BTreeSet<String>) -> Result<Vec<Event>, Failure> {
     let api: Api<Event> = Api::namespaced(server.client.clone(), &server.namespace);
     let mut events = Vec::new();
-    for uid in subjects(run, children).iter().take(SUBJECTS) {
+    for uid in uids.iter().take(SUBJECTS) {
         let which = ListParams::default()
             .fields(&format!("involvedObject.uid={uid}"))
             .limit(EVENTS_LIMIT);
         let request = request("Event", "events", server);
         events.extend(ask(request, api.list(&which)).await?.items);
     }
-    events.sort_by_key(|event| (event_time(event), event.metadata.name.clone()));
     Ok(events)
+}
+
+/// Returns the order of an Event: its second, and within a second the order of the writes.
+///
+/// The scheduler writes fractions of a second and the kubelet does not. By the exact time, `Pulled`
+/// would precede `Scheduled`.
+fn event_order(event: &Event) -> (Option<i64>, u64, Option<String>) {
+    let second = event_time(event).map(|time| time.as_second());
+    let version = event.metadata.resource_version.as_deref();
+    // Versions of one resource are ordered. One that is no number is taken for the first.
+    let version = version.map_or(0, |version| version.parse().unwrap_or_default());
+    (second, version, event.metadata.name.clone())
 }
 
 /// Returns the UIDs of the objects for which we read Events. They include deleted Pods if the
@@ -156,6 +176,44 @@ mod tests {
 
     use super::*;
     use crate::state::tests::a_run;
+
+    #[test]
+    fn events_of_one_second_are_in_the_order_of_their_writes() {
+        let event = |reason: &str, version: &str, time: serde_json::Value| -> Event {
+            let mut event = json!({ "metadata": { "name": reason, "resourceVersion": version },
+                "involvedObject": {}, "reason": reason });
+            event
+                .as_object_mut()
+                .unwrap()
+                .extend(time.as_object().unwrap().clone());
+            serde_json::from_value(event).unwrap()
+        };
+        let kubelet =
+            |second: &str| json!({ "lastTimestamp": format!("2026-01-01T00:00:{second}Z") });
+        let scheduler = json!({ "eventTime": "2026-01-01T00:00:07.900000Z" });
+        let mut events = [
+            event("Started", "1002", kubelet("08")),
+            event("Created", "999", kubelet("07")),
+            event("Pulled", "998", kubelet("07")),
+            event("Scheduled", "97", scheduler),
+            event("SuccessfulCreate", "1200", kubelet("06")),
+        ];
+        events.sort_by_key(event_order);
+        let order: Vec<_> = events
+            .iter()
+            .filter_map(|event| event.reason.as_deref())
+            .collect();
+        assert_eq!(
+            order,
+            [
+                "SuccessfulCreate",
+                "Scheduled",
+                "Pulled",
+                "Created",
+                "Started"
+            ]
+        );
+    }
 
     #[test]
     fn events_of_pods_that_are_gone_are_found_by_the_status() {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
 use crate::{arguments::Cluster, environment::Environment, failure::Failure};
@@ -64,27 +64,46 @@ fn paths(cluster: &Cluster, environment: &Environment) -> Result<Vec<PathBuf>, F
     }
 }
 
-async fn from_files(paths: &[PathBuf], context: Option<&str>) -> Result<Config, Failure> {
-    let named = || {
-        let names: Vec<String> = paths
-            .iter()
-            .map(|path| format!("'{}'", path.display()))
-            .collect();
-        names.join(", ")
-    };
-    let wrong = |error: kube::config::KubeconfigError| {
-        Failure::client(format!(
-            "the kubeconfig {} cannot be used: {}",
-            named(),
-            actions::chain(&error)
-        ))
-    };
+/// Returns the contexts of the kubeconfig.
+pub(crate) fn contexts(
+    cluster: &Cluster,
+    environment: &Environment,
+) -> Result<Vec<String>, Failure> {
+    let merged = merged(&paths(cluster, environment)?)?;
+    let contexts = merged.contexts.into_iter();
+    Ok(contexts.map(|context| context.name).collect())
+}
+
+/// Formats the paths of the kubeconfig files.
+fn named(paths: &[PathBuf]) -> String {
+    let names = paths.iter().map(|path| format!("'{}'", path.display()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn wrong(paths: &[PathBuf], error: &KubeconfigError) -> Failure {
+    let named = named(paths);
+    // The text of this error repeats the path in other quotes.
+    if let KubeconfigError::ReadConfig(cause, path) = error {
+        let path = path.display();
+        return Failure::client(format!("the kubeconfig '{path}' cannot be read: {cause}"));
+    }
+    let chain = actions::chain(error);
+    Failure::client(format!("the kubeconfig {named} cannot be used: {chain}"))
+}
+
+fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, Failure> {
+    let wrong = |error: KubeconfigError| wrong(paths, &error);
     let mut merged = Kubeconfig::default();
     for path in paths {
         merged = merged
             .merge(Kubeconfig::read_from(path).map_err(wrong)?)
             .map_err(wrong)?;
     }
+    Ok(merged)
+}
+
+async fn from_files(paths: &[PathBuf], context: Option<&str>) -> Result<Config, Failure> {
+    let merged = merged(paths)?;
     if let Some(context) = context
         && !merged.contexts.iter().any(|known| known.name == context)
     {
@@ -95,7 +114,7 @@ async fn from_files(paths: &[PathBuf], context: Option<&str>) -> Result<Config, 
             .collect();
         return Err(Failure::client(format!(
             "the kubeconfig {} has no context '{context}'; it has {}",
-            named(),
+            named(paths),
             if known.is_empty() {
                 "none".to_owned()
             } else {
@@ -109,7 +128,7 @@ async fn from_files(paths: &[PathBuf], context: Option<&str>) -> Result<Config, 
     };
     Config::from_custom_kubeconfig(merged, &options)
         .await
-        .map_err(wrong)
+        .map_err(|error| wrong(paths, &error))
 }
 
 #[cfg(test)]
@@ -177,7 +196,16 @@ contexts:
 
         let wrong = environment(Some(missing.clone()), None);
         let said = namespace(&plain, &wrong).await.unwrap_err();
-        assert!(said.contains(&missing), "{said}");
+        assert_eq!(
+            said,
+            format!(
+                "the kubeconfig '{missing}' cannot be read: No such file or directory (os error 2)"
+            )
+        );
+        assert_eq!(
+            contexts(&plain, &by_variable).map_err(|failure| failure.message()),
+            Ok(vec!["here".to_owned(), "there".to_owned()])
+        );
 
         let nowhere = Cluster {
             context: Some("nowhere".to_owned()),

@@ -6,14 +6,18 @@ use std::{
 };
 
 use actions::{Error, Object, ObjectName, Request};
-use api::Timestamp;
+use api::{
+    Timestamp,
+    tasks::{AGENT, TASK_RUN},
+};
 use kube::Client;
 
 use crate::{
+    Exit,
     arguments::Cluster,
     environment::Environment,
     failure::Failure,
-    server,
+    server, target,
     text::{Paint, Tone, clean},
 };
 
@@ -50,10 +54,52 @@ impl Server {
         bounded(self.request("get", name), action).await
     }
 
+    /// Reads the run of this name: the TaskRun, or else the only run of another kind.
+    ///
+    /// # Errors
+    /// No TaskRun has the name, and no other run; or several others have it.
+    pub(crate) async fn find(&self, name: &str) -> Result<Object, Failure> {
+        match self.get(&ObjectName::new(&TASK_RUN, name)).await {
+            Err(failure) if failure.exit() == Exit::NotFound => {
+                Ok(self.find_other(name).await?.ok_or(failure)?)
+            }
+            found => found,
+        }
+    }
+
+    /// Reads the only run of this name that is not a TaskRun, if there is one.
+    pub(crate) async fn find_other(&self, name: &str) -> Result<Option<Object>, Failure> {
+        let mut found = Vec::new();
+        for kind in target::kinds_of_runs() {
+            let object = ObjectName::new(kind, name);
+            if *kind == TASK_RUN {
+                continue;
+            }
+            // A kind that cannot be read is skipped: the caller reports that no TaskRun has the
+            // name, which is true, and suggests the list, which names the missing permission.
+            if let Ok(object) = self.get(&object).await {
+                found.push(object);
+            }
+        }
+        only(name, found)
+    }
+
     /// Returns a request about an object, for error messages.
     pub(crate) fn request(&self, verb: &'static str, name: &ObjectName) -> Request {
         Request::about(verb, name, &self.namespace)
     }
+}
+
+/// Returns the only one of several runs with the same name.
+fn only(name: &str, mut found: Vec<Object>) -> Result<Option<Object>, Failure> {
+    if found.len() < 2 {
+        return Ok(found.pop());
+    }
+    let names: Vec<String> = found.iter().map(|run| run.name.argument()).collect();
+    let names = names.join("' and '");
+    Err(Failure::client(format!(
+        "several runs have the name '{name}'; name the kind: '{names}'"
+    )))
 }
 
 impl<'a> Session<'a> {
@@ -148,7 +194,25 @@ impl<'a> Session<'a> {
             let next = self.command(&next);
             self.remark(&format!("  {what}: {next}"))?;
         }
+        if let Some((agent, namespace)) = failure.unusable_agent() {
+            let check = self.kubectl(
+                &format!("auth can-i use {}/{agent}", AGENT.crd_name),
+                namespace,
+            );
+            self.remark(&format!(
+                "  an administrator can allow you to use it; to see whether you may: {check}"
+            ))?;
+        }
         Ok(())
+    }
+
+    /// Returns a command of kubectl, for the same cluster as the current command.
+    fn kubectl(&self, rest: &str, namespace: String) -> String {
+        let cluster = Cluster {
+            namespace: Some(namespace),
+            ..self.cluster.clone()
+        };
+        command("kubectl", &cluster, rest)
     }
 }
 
@@ -204,6 +268,22 @@ pub(crate) async fn ask<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_several_runs_have_needs_its_kind() {
+        let run = |kind| {
+            let object = serde_json::json!({ "metadata": { "name": "x" } });
+            Object::new(kind, serde_json::from_value(object).unwrap())
+        };
+        let docs = run(&api::tasks::DOCS_RUN);
+        assert_eq!(only("x", Vec::new()).unwrap(), None);
+        assert_eq!(only("x", vec![docs.clone()]).unwrap(), Some(docs.clone()));
+        let said = only("x", vec![docs, run(&TASK_RUN)]).unwrap_err().message();
+        assert!(
+            said.ends_with("name the kind: 'docsrun/x' and 'x'"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn the_next_command_is_about_the_same_cluster() {

@@ -1,6 +1,6 @@
 //! The state of an object, read from its status: for printing, and for waiting.
 
-use actions::{Object, Outcome};
+use actions::{Object, Outcome, blocked_by};
 use api::{
     CommonStatus, Lifecycle, Reason,
     kinds::KindRow,
@@ -29,6 +29,41 @@ pub(crate) fn end(object: &Object) -> Option<Exit> {
         Some(Exit::Ok)
     } else {
         (object.phase() == "Failed").then_some(Exit::Failed)
+    }
+}
+
+/// Returns whether the object cannot reach an end before a user resumes it. The spec decides: the
+/// status follows later, and not while the operator is down.
+pub(crate) fn is_suspended(object: &Object) -> bool {
+    let is_stopping = object.is_set("spec.cancel") || object.metadata.deletion_timestamp.is_some();
+    object.is_set("spec.suspend") && !is_stopping && end(object).is_none()
+}
+
+/// Describes an object that has not reached an end. A blocked run must not appear to make progress.
+pub(crate) fn unfinished(object: &Object) -> String {
+    let progress = object.current();
+    let is_run = object.name.is_run();
+    let main = if is_run { SUCCEEDED } else { READY };
+    let condition = progress.and_then(|progress| progress.condition(main));
+    let reason = condition.map_or("", |known| known.reason.as_str());
+    let is_stalled = progress.is_some_and(|progress| progress.is_true(STALLED));
+    if is_suspended(object) {
+        "is suspended and does not continue before it is resumed".to_owned()
+    } else if object.metadata.deletion_timestamp.is_some() {
+        "is being deleted".to_owned()
+    } else if let Some(reason) = blocked_by(object) {
+        format!("is blocked ({reason}) and has not started")
+    } else if is_stalled && !reason.is_empty() {
+        format!("is blocked ({reason})")
+    } else if reason == Reason::Suspended.name() {
+        "is suspended, but not by its spec".to_owned()
+    } else if is_run {
+        "continues".to_owned()
+    } else {
+        match reason {
+            "" | "Ready" => "is not ready for its latest spec yet".to_owned(),
+            reason => format!("is not ready ({reason})"),
+        }
     }
 }
 
@@ -201,6 +236,57 @@ pub(crate) mod tests {
         for (status, wanted) in cases {
             assert_eq!(standing(&a_run(&json!({}), &status)).text(), wanted);
         }
+    }
+
+    /// A wait that ends must not claim progress where there is none.
+    #[test]
+    fn what_has_not_ended_is_described_as_it_is() {
+        let main = |value, reason| condition("Succeeded", value, reason);
+        let pending = |reason| json!({ "phase": "Pending", "contextVersion": 1, "conditions": [main("Unknown", reason)] });
+        let lost = json!({ "phase": "Running", "contextVersion": 1, "conditions":
+            [main("Unknown", "NodeLost"), condition("Stalled", "True", "NodeLost")] });
+        let held = json!({ "suspend": true });
+        let suspended = "is suspended and does not continue before it is resumed";
+        let cases = [
+            (json!({}), json!({}), "continues"),
+            (json!({}), pending("Progressing"), "continues"),
+            (
+                json!({}),
+                pending("ImagePullFailed"),
+                "is blocked (ImagePullFailed) and has not started",
+            ),
+            (json!({}), lost, "is blocked (NodeLost)"),
+            (held.clone(), json!({}), suspended),
+            (held, pending("Suspended"), suspended),
+            (
+                json!({ "suspend": true, "cancel": true }),
+                pending("Progressing"),
+                "continues",
+            ),
+            (
+                json!({}),
+                pending("Suspended"),
+                "is suspended, but not by its spec",
+            ),
+            // The status describes an earlier version.
+            (
+                json!({ "contextVersion": 2 }),
+                pending("ImagePullFailed"),
+                "continues",
+            ),
+        ];
+        for (spec, status, wanted) in cases {
+            let run = a_run(&spec, &status);
+            assert_eq!(unfinished(&run), wanted, "{spec} {status}");
+            assert_eq!(is_suspended(&run), wanted == suspended, "{spec} {status}");
+        }
+        let mut dying = a_run(&json!({ "suspend": true }), &json!({}));
+        dying.metadata.deletion_timestamp = dying.metadata.creation_timestamp.clone();
+        assert_eq!(unfinished(&dying), "is being deleted");
+        let degraded = json!({ "phase": "Degraded", "observedGeneration": 1,
+            "conditions": [condition("Ready", "False", "CrashLoop")] });
+        let tenant = a_tenant(1, &degraded);
+        assert_eq!(unfinished(&tenant), "is not ready (CrashLoop)");
     }
 
     /// Builds a Tenant with a status like the operator's.

@@ -15,6 +15,86 @@ pub(crate) fn kind(word: &str) -> Option<&'static KindRow> {
     kinds::all().find(|row| row.has_name(word))
 }
 
+/// Argument of `get` that lists the runs of all kinds.
+pub(crate) const RUNS: &str = "runs";
+
+/// Names of kinds of Kubernetes that people type. No run is likely to have such a name.
+const OF_KUBERNETES: &[&str] = &[
+    "all",
+    "cj",
+    "cm",
+    "configmap",
+    "configmaps",
+    "crd",
+    "crds",
+    "cronjob",
+    "cronjobs",
+    "deploy",
+    "deployment",
+    "deployments",
+    "ds",
+    "ep",
+    "ev",
+    "event",
+    "events",
+    "job",
+    "jobs",
+    "lease",
+    "leases",
+    "namespace",
+    "namespaces",
+    "netpol",
+    "no",
+    "node",
+    "nodes",
+    "ns",
+    "pod",
+    "pods",
+    "po",
+    "pvc",
+    "quota",
+    "sa",
+    "secret",
+    "secrets",
+    "service",
+    "services",
+    "sts",
+    "svc",
+];
+
+/// Returns the arguments of `get` that list objects.
+pub(crate) fn words_to_list() -> impl Iterator<Item = &'static str> {
+    let rows = runs_first().into_iter().map(|row| row.listed);
+    [RUNS].into_iter().chain(rows)
+}
+
+/// Returns all kinds of runs.
+pub(crate) fn kinds_of_runs() -> Vec<&'static KindRow> {
+    let all = kinds::all();
+    let mut runs: Vec<_> = all
+        .filter(|row| row.lifecycle == Lifecycle::RunToCompletion)
+        .collect();
+    // A name without a kind is a TaskRun's, so TaskRuns come first.
+    runs.sort_by_key(|row| **row != TASK_RUN);
+    runs
+}
+
+/// Returns whether a word is the name of a kind that is none of ours.
+pub(crate) fn looks_like_a_kind(word: &str) -> bool {
+    OF_KUBERNETES.contains(&word.to_ascii_lowercase().as_str())
+}
+
+/// Formats the arguments of `get` for an error about another word.
+pub(crate) fn kinds_to_list(word: &str) -> String {
+    let known = join(words_to_list().map(|word| format!("'{word}'")), "and");
+    match looks_like_a_kind(word) {
+        true => format!(
+            "'{word}' is no kind of Orchestrator; there are {known}; others are listed by 'kubectl get {word}'"
+        ),
+        false => format!("'{word}' is no kind; there are {known}"),
+    }
+}
+
 /// Returns all kinds, runs first.
 fn runs_first() -> Vec<&'static KindRow> {
     let mut rows: Vec<_> = kinds::all().collect();
@@ -63,9 +143,9 @@ pub(crate) fn nouns(ending: &str) -> String {
 
 /// Returns the help for the argument of `get`.
 pub(crate) fn help_of_get() -> String {
-    let listed: Vec<&str> = runs_first().into_iter().map(|row| row.listed).collect();
+    let listed: Vec<&str> = words_to_list().collect();
     format!(
-        "Kind ({}), kind and name, or the name of a run [default: runs]",
+        "Kind ({}), kind and name, or the name of a run [default: {RUNS}]",
         listed.join(", ")
     )
 }
@@ -136,26 +216,52 @@ pub(crate) fn one_word(words: &[String]) -> String {
     words.join("/")
 }
 
+/// One object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// An object of this kind.
+    Object(ObjectName),
+    /// A run of any kind with this name.
+    Run(String),
+}
+
+/// The objects that `get` prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// All objects of these kinds.
+    Kinds(Vec<&'static KindRow>),
+    /// One object.
+    One(Target),
+}
+
 /// Parses the arguments of `get`: a kind, and perhaps a name.
 ///
 /// # Errors
 /// The arguments contain an unknown kind or an invalid name.
-pub(crate) fn of_words(words: &[String]) -> Result<(&'static KindRow, Option<String>), String> {
+pub(crate) fn of_words(words: &[String]) -> Result<Listed, String> {
     match words {
-        [] => Ok((&TASK_RUN, None)),
+        [] => Ok(Listed::Kinds(kinds_of_runs())),
+        [word] if word.eq_ignore_ascii_case(RUNS) || word.eq_ignore_ascii_case("run") => {
+            Ok(Listed::Kinds(kinds_of_runs()))
+        }
         [word] => match kind(word) {
-            Some(kind) => Ok((kind, None)),
-            None => object(word).map(|found| (found.kind, Some(found.name))),
+            Some(kind) => Ok(Listed::Kinds(vec![kind])),
+            None => any_kind(word).map(Listed::One),
         },
         [word, name, ..] => match kind(word) {
-            Some(kind) => Ok((kind, Some(name.clone()))),
-            None => {
-                let rows = runs_first().into_iter();
-                let known = join(rows.map(|row| format!("'{}'", row.listed)), "and");
-                Err(format!("'{word}' is no kind; there are {known}"))
-            }
+            Some(kind) => Ok(Listed::One(Target::Object(ObjectName::new(kind, name)))),
+            None => Err(kinds_to_list(word)),
         },
     }
+}
+
+/// Parses one object: `KIND/NAME`, or the name of a run of any kind.
+pub(crate) fn any_kind(text: &str) -> Result<Target, String> {
+    let object = object(text)?;
+    Ok(match text.contains('/') {
+        true => Target::Object(object),
+        false => Target::Run(object.name),
+    })
 }
 
 #[cfg(test)]
@@ -169,36 +275,53 @@ mod tests {
 
     #[test]
     fn words_of_get() {
-        type Found<'a> = Result<(&'a KindRow, Option<&'a str>), &'a str>;
-        let cases: [(&[&str], Found<'_>); 15] = [
-            (&[], Ok((&TASK_RUN, None))),
-            (&["runs"], Ok((&TASK_RUN, None))),
-            (&["oag"], Ok((&AGENT, None))),
-            (&["shop-7"], Ok((&TASK_RUN, Some("shop-7")))),
-            (&["run", "agents"], Ok((&TASK_RUN, Some("agents")))),
-            (&["agent/writer"], Ok((&AGENT, Some("writer")))),
-            (&["taskrun.orchestrator.io/x"], Ok((&TASK_RUN, Some("x")))),
-            (&["docs"], Ok((&DOCS_RUN, None))),
-            (&["odr", "guide"], Ok((&DOCS_RUN, Some("guide")))),
-            (&["docs/guide"], Ok((&DOCS_RUN, Some("guide")))),
+        let runs = || Listed::Kinds(vec![&TASK_RUN, &DOCS_RUN]);
+        let all = |kind| Listed::Kinds(vec![kind]);
+        let one = |kind, name| Listed::One(Target::Object(ObjectName::new(kind, name)));
+        let run = |name: &str| Listed::One(Target::Run(name.to_owned()));
+        let cases: [(&[&str], Result<Listed, &str>); 20] = [
+            (&[], Ok(runs())),
+            (&["runs"], Ok(runs())),
+            (&["run"], Ok(runs())),
+            (&["taskruns"], Ok(all(&TASK_RUN))),
+            (&["taskrun"], Ok(all(&TASK_RUN))),
+            (&["tr"], Ok(all(&TASK_RUN))),
+            (&["OTR"], Ok(all(&TASK_RUN))),
+            (&["oag"], Ok(all(&AGENT))),
+            (&["shop-7"], Ok(run("shop-7"))),
+            (&["jobs"], Ok(run("jobs"))),
+            (&["run", "agents"], Ok(one(&TASK_RUN, "agents"))),
+            (&["agent/writer"], Ok(one(&AGENT, "writer"))),
+            (&["taskrun.orchestrator.io/x"], Ok(one(&TASK_RUN, "x"))),
+            (&["docs"], Ok(all(&DOCS_RUN))),
+            (&["odr", "guide"], Ok(one(&DOCS_RUN, "guide"))),
             (
                 &["docsrun.orchestrator.io/docs"],
-                Ok((&DOCS_RUN, Some("docs"))),
+                Ok(one(&DOCS_RUN, "docs")),
             ),
-            (&["tenants"], Ok((&TENANT, None))),
-            (&["oten", "acme"], Ok((&TENANT, Some("acme")))),
-            (&["pods", "x"], Err("'pods' is no kind")),
+            (&["oten", "acme"], Ok(one(&TENANT, "acme"))),
+            (&["pods", "x"], Err("'kubectl get pods'")),
+            (
+                &["things", "x"],
+                Err("'things' is no kind; there are 'runs'"),
+            ),
             (&["a/b/c"], Err("'a/b/c' is neither")),
         ];
         for (words, wanted) in cases {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             match (of_words(&words), wanted) {
-                (Ok((kind, name)), Ok(wanted)) => {
-                    assert_eq!((kind, name.as_deref()), wanted, "{words:?}");
-                }
+                (Ok(found), Ok(wanted)) => assert_eq!(found, wanted, "{words:?}"),
                 (Err(said), Err(wanted)) => assert!(said.contains(wanted), "{said}"),
                 (found, wanted) => panic!("{words:?}: {found:?}, not {wanted:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_word_for_a_kind_of_kubernetes_is_none_of_ours() {
+        for word in OF_KUBERNETES {
+            assert_eq!(kind(word), None, "{word}");
+            assert!(looks_like_a_kind(word));
         }
     }
 

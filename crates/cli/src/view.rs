@@ -59,6 +59,18 @@ pub(crate) fn job(job: &Job) -> Standing {
     standing
 }
 
+/// Returns the state of a Deployment or a StatefulSet, by its number of ready Pods.
+pub(crate) fn workload(ready: Option<i32>, wanted: Option<i32>) -> Standing {
+    let (ready, wanted) = (ready.unwrap_or_default(), wanted.unwrap_or(1));
+    let words = format!("{ready} of {wanted} ready");
+    match ready {
+        _ if wanted == 0 => Standing::new("‖", words, Tone::Waiting),
+        0 => Standing::new("○", words, Tone::Waiting),
+        ready if ready < wanted => Standing::new("!", words, Tone::Bad),
+        _ => Standing::new("✓", words, Tone::Good),
+    }
+}
+
 /// Returns the state of a Pod, with details of its current container if there are any.
 pub(crate) fn pod(pod: &Pod) -> Standing {
     let status = pod.status.as_ref();
@@ -193,6 +205,19 @@ mod tests {
             json!({ "containers": [{ "name": "agent" }] })
         };
         serde_json::from_value(json!({ "metadata": {}, "spec": spec, "status": status })).unwrap()
+    }
+
+    #[test]
+    fn workloads_stand_by_their_ready_pods() {
+        let cases = [
+            (None, None, "○ 0 of 1 ready"),
+            (Some(1), Some(2), "! 1 of 2 ready"),
+            (Some(2), Some(2), "✓ 2 of 2 ready"),
+            (None, Some(0), "‖ 0 of 0 ready"),
+        ];
+        for (ready, wanted, text) in cases {
+            assert_eq!(workload(ready, wanted).text(), text);
+        }
     }
 
     #[test]

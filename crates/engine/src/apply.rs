@@ -22,8 +22,13 @@ use crate::{
     watch::{RunningWatches, Written},
 };
 
-/// Timeout of one request. A reconciliation has 60 s for all of its requests.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a request that reads.
+const READ_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Timeout of a request that writes. The API server waits up to 30 s for an admission webhook, and 34 s for all
+/// webhooks of a write. A shorter timeout would hide the response that names the webhook. It would also leave a write
+/// that may still succeed.
+pub(crate) const WRITE_REQUEST_TIMEOUT: Duration = Duration::from_secs(36);
 
 /// Maximum number of children of one object in a live list. More would be copies by someone else.
 const MAX_LISTED_CHILDREN: usize = 500;
@@ -103,7 +108,7 @@ impl ResourcePath<'_> {
         }
     }
 
-    fn resource_path(&self) -> String {
+    pub(crate) fn resource_path(&self) -> String {
         match self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.resource.plural),
             None => self.resource.plural.to_owned(),
@@ -477,7 +482,12 @@ impl Applier {
         request: Result<http::Request<Vec<u8>>, http::Error>,
     ) -> Result<Value, Failed> {
         let request = request.map_err(|error| Failed::Build(error.to_string()))?;
-        match tokio::time::timeout(REQUEST_TIMEOUT, self.client.request::<Value>(request)).await {
+        let limit = if request.method() == Method::GET {
+            READ_REQUEST_TIMEOUT
+        } else {
+            WRITE_REQUEST_TIMEOUT
+        };
+        match tokio::time::timeout(limit, self.client.request::<Value>(request)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(Failed::Api(error)),
             Err(_elapsed) => Err(Failed::Silence),

@@ -273,6 +273,21 @@ impl<T: Send + Sync + 'static> Cache<T> {
         active.map(|(key, _)| key.clone()).collect()
     }
 
+    /// Returns the objects with this index key that are not packed, and the keys and UIDs of the packed ones. It unpacks
+    /// nothing, so it is cheap also with thousands of finished objects.
+    #[must_use]
+    pub fn split_by_rest(&self, index_key: &str) -> (Vec<Arc<T>>, Vec<(Key, String)>) {
+        let state = lock(&self.shared.state);
+        let (mut active, mut packed) = (Vec::new(), Vec::new());
+        for (key, entry) in state.entries_of(index_key) {
+            match &entry.object {
+                Kept::Whole(object) => active.push(Arc::clone(object)),
+                Kept::Packed(_) => packed.push((key.clone(), entry.uid.clone())),
+            }
+        }
+        (active, packed)
+    }
+
     /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {

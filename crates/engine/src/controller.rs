@@ -34,8 +34,9 @@ use crate::{
     watch::{OptionalCache, RunningWatches},
 };
 
-/// Timeout of a reconciliation. Every request has a shorter one of its own.
-pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of a reconciliation. Every request has a shorter one of its own: a write that begins before the
+/// reconciliation yields, at two fifths of this time, ends in time.
+pub const RECONCILE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Longest time over which the first reconciliations after a start are spread.
 const STARTUP_JITTER: Duration = Duration::from_secs(10);

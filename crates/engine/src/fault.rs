@@ -92,6 +92,13 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
     let terminating = causes
         .clone()
         .any(|cause| cause.reason == "NamespaceTerminating");
+    if let Some(webhook) = FailedWebhook::find(message) {
+        return fault(
+            webhook.class(),
+            Reason::AdmissionDenied,
+            format!("{webhook}, so {what} is refused: {message}"),
+        );
+    }
     match status.code {
         403 if terminating || message.contains("because it is being terminated") => fault(
             ErrorClass::Transient,
@@ -175,6 +182,59 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
             Reason::ApiUnavailable,
             messages::answered(code, &what, message),
         ),
+    }
+}
+
+/// A webhook that the API server could not call. The API server then rejects the request with 500, as for an error of
+/// its own, and only the message shows the difference.
+struct FailedWebhook<'a> {
+    name: &'a str,
+    /// Service and namespace of the webhook, unless it has a URL.
+    service: Option<(&'a str, &'a str)>,
+    /// Whether the webhook was too slow, so that each request takes as long as its timeout.
+    is_timeout: bool,
+}
+
+impl<'a> FailedWebhook<'a> {
+    /// Parses `failed calling webhook "w": failed to call webhook: Post "https://s.n.svc:443/path?timeout=10s": …`.
+    fn find(message: &'a str) -> Option<Self> {
+        let (_, rest) = message
+            .split_once("failed calling webhook \"")
+            .or_else(|| message.split_once("failed to call webhook \""))?;
+        let (name, rest) = rest.split_once('"')?;
+        let address = rest.split_once("https://").map(|(_, address)| address);
+        let host = address.and_then(|address| address.split_once(".svc"));
+        let service = host.and_then(|(host, _)| host.split_once('.'));
+        let timeouts = ["deadline exceeded", "i/o timeout", "awaiting headers"];
+        Some(Self {
+            name,
+            service: service.filter(|(_, namespace)| !namespace.contains(['/', '.'])),
+            is_timeout: timeouts.iter().any(|timeout| rest.contains(timeout)),
+        })
+    }
+
+    /// A webhook that restarts is back in seconds, so it is retried soon. A webhook that hangs would keep a worker busy
+    /// with its retries, so those have longer delays.
+    fn class(&self) -> ErrorClass {
+        if self.is_timeout {
+            ErrorClass::Denied
+        } else {
+            ErrorClass::Transient
+        }
+    }
+}
+
+impl fmt::Display for FailedWebhook<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the admission webhook '{}'", self.name)?;
+        if let Some((service, namespace)) = self.service {
+            write!(out, " (Service '{service}' in namespace '{namespace}')")?;
+        }
+        out.write_str(if self.is_timeout {
+            " did not answer in time"
+        } else {
+            " cannot be called"
+        })
     }
 }
 
@@ -295,6 +355,105 @@ mod tests {
             );
             assert!(fault.message.contains("create jobs"), "{}", fault.message);
             assert!(fault.message.contains("shop-7-v1"), "{}", fault.message);
+        }
+    }
+    /// The words are those of Kubernetes 1.36.
+    #[test]
+    fn a_failing_webhook_is_named_for_each_kind_of_child() {
+        let causes = [
+            (
+                "dial tcp 10.0.3.4:443: connect: connection refused",
+                ErrorClass::Transient,
+                "cannot be called",
+            ),
+            (
+                "no endpoints available for service \"policy\"",
+                ErrorClass::Transient,
+                "cannot be called",
+            ),
+            (
+                "service \"policy\" not found",
+                ErrorClass::Transient,
+                "cannot be called",
+            ),
+            (
+                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                ErrorClass::Transient,
+                "cannot be called",
+            ),
+            (
+                "context deadline exceeded",
+                ErrorClass::Denied,
+                "did not answer in time",
+            ),
+            (
+                "dial tcp 10.0.3.4:443: i/o timeout",
+                ErrorClass::Denied,
+                "did not answer in time",
+            ),
+            (
+                "net/http: request canceled (Client.Timeout exceeded while awaiting headers)",
+                ErrorClass::Denied,
+                "did not answer in time",
+            ),
+        ];
+        let kinds = [
+            "jobs",
+            "configmaps",
+            "secrets",
+            "persistentvolumeclaims",
+            "networkpolicies",
+            "namespaces",
+            "statefulsets",
+            "pods",
+        ];
+        for ((cause, class, says), plural) in causes
+            .into_iter()
+            .flat_map(|cause| kinds.map(|plural| (cause, plural)))
+        {
+            let message = format!(
+                "Internal error occurred: failed calling webhook \"images.example\": failed to call webhook: Post \"https://policy.checks.svc:443/v?timeout=10s\": {cause}"
+            );
+            let status = Status {
+                code: 500,
+                message,
+                ..Status::default()
+            };
+            for verb in ["create", "patch", "delete"] {
+                let request = Request {
+                    verb,
+                    resource: plural,
+                    name: "shop-7-v1",
+                };
+                let fault = from_kube(request, &Error::Api(Box::new(status.clone())));
+                assert_eq!(fault.class, class, "{cause}");
+                assert_eq!(fault.reason, Reason::AdmissionDenied, "{cause}");
+                let expected = format!(
+                    "the admission webhook 'images.example' (Service 'policy' in namespace 'checks') {says}, so '{verb} {plural}' of 'shop-7-v1' is refused"
+                );
+                assert!(fault.message.starts_with(&expected), "{}", fault.message);
+                assert!(fault.message.ends_with(cause), "{}", fault.message);
+            }
+        }
+    }
+
+    #[test]
+    fn a_webhook_outside_the_cluster_has_no_service() {
+        for address in [
+            "https://hooks.example.org/v?timeout=10s",
+            "https://10.0.0.1:8443/v?timeout=10s",
+        ] {
+            let message = format!(
+                "Internal error occurred: failed calling webhook \"w\": failed to call webhook: Post \"{address}\": EOF"
+            );
+            let fault = fault(500, &message);
+            assert!(
+                fault
+                    .message
+                    .starts_with("the admission webhook 'w' cannot be called"),
+                "{}",
+                fault.message
+            );
         }
     }
 }

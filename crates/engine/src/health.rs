@@ -44,6 +44,8 @@ struct State {
     queues: BTreeMap<&'static str, QueueState>,
     is_leading: bool,
     answered: Option<Instant>,
+    /// Problems of the CRDs.
+    schemas: Vec<String>,
 }
 
 /// The queue of one kind.
@@ -89,6 +91,7 @@ impl Default for Health {
                 queues: BTreeMap::new(),
                 is_leading: false,
                 answered: None,
+                schemas: Vec::new(),
             })),
             WatchHealth::default(),
         )
@@ -156,6 +159,11 @@ impl Health {
         }
     }
 
+    /// Records the problems of the CRDs. While there are any, the process is not ready.
+    pub fn set_schema_problems(&self, problems: Vec<String>) {
+        self.state().schemas = problems;
+    }
+
     /// Records whether this process leads. A process that does not lead has no keys to finish.
     pub fn leading(&self, is_leading: bool) {
         let mut state = self.state();
@@ -176,13 +184,16 @@ impl Health {
         live(&self.snapshot())
     }
 
-    /// Checks readiness, for `/readyz`: the controllers have started and all watches work,
-    /// also on a standby.
+    /// Checks readiness, for `/readyz`: the controllers have started, all watches work and the CRDs
+    /// have all fields of this program, also on a standby.
     ///
     /// # Errors
-    /// Names the controllers that have not started, and the watches that do not work.
+    /// Names the CRDs that are missing or too old, the controllers that have not started, and the
+    /// watches that do not work.
     pub fn ready(&self) -> Result<(), String> {
-        ready(&self.snapshot(), self.1.problems())
+        let mut problems = self.state().schemas.clone();
+        problems.extend(self.1.problems());
+        ready(&self.snapshot(), problems)
     }
 
     /// Returns the watches of this process.

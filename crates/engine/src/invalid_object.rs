@@ -142,6 +142,7 @@ impl<K: Kind> Reconciler<K> {
         );
         let body = json!({ "status": {
             "conditions": conditions,
+            "reason": progress.reason,
             "message": progress.message,
             "observedGeneration": invalid.generation,
         }});

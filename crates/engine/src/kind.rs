@@ -1,6 +1,6 @@
 //! The trait that an operator implements for each of its kinds.
 
-use std::{fmt::Debug, future::Future, sync::Arc};
+use std::{collections::BTreeMap, fmt::Debug, future::Future, sync::Arc};
 
 use api::{
     Timestamp,
@@ -42,6 +42,13 @@ pub trait Kind: Send + Sync + Sized + 'static {
     /// Annotations of users that the decisions read, in addition to those of all kinds. A change of one
     /// triggers an immediate reconciliation.
     const ANNOTATIONS: &'static [&'static str] = &[];
+
+    /// Returns the labels that every object of the kind carries, derived from fields that cannot
+    /// change. The engine sets them together with the finalizer, or else before the first status write
+    /// with another reason than `Progressing`.
+    fn labels(_object: &Self::Object) -> BTreeMap<&'static str, String> {
+        BTreeMap::new()
+    }
 
     /// Returns the status of an object, if it has one.
     fn status(object: &Self::Object) -> Option<&Self::Status>;

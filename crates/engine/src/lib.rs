@@ -16,6 +16,7 @@
 //!   delay after an error.
 //! - [`kind`]: the trait that an operator implements.
 //! - [`external`]: requests to servers outside the caches, beside the reconciliations.
+//! - [`schemas`]: whether the installed CRDs have all fields of this program.
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
 //!   around the loop.
 
@@ -41,6 +42,7 @@ pub mod leader;
 pub mod metrics;
 pub mod proven;
 pub mod queue;
+pub mod schemas;
 pub mod supervise;
 pub mod warnings;
 pub mod watch;

@@ -3,9 +3,10 @@
 mod claims;
 mod effects;
 mod phases;
+pub(crate) mod slow_effect;
 mod transitions;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
     Phase, Reason, State, Status, Timestamp, Verdict, deadline,
@@ -64,7 +65,10 @@ pub(crate) enum Outcome {
 /// Reason for an early end of a reconciliation.
 enum Abort {
     Error(ReconcileError),
-    /// The API server rejected an object that the rest of the decision does not need.
+    /// An effect failed after it was reported while it hung. The report changed the object, so this reconciliation cannot
+    /// write its status any more.
+    Reported(ReconcileError),
+    /// The API server rejected an effect that the rest of the decision does not need.
     NonFatal(ReconcileError),
     LeadershipLost,
     /// The time of the reconciliation is half over, and effects are left.
@@ -91,9 +95,12 @@ impl<K: Kind> Reconciler<K> {
             Ok(outcome) => Ok(outcome),
             Err(Abort::LeadershipLost) => Ok(Outcome::Abandoned),
             Err(Abort::OutOfTime) => Ok(Outcome::Continued),
-            Err(Abort::Error(fault) | Abort::NonFatal(fault) | Abort::Refused(fault)) => {
-                Err((fault, observed))
-            }
+            Err(
+                Abort::Error(fault)
+                | Abort::Reported(fault)
+                | Abort::NonFatal(fault)
+                | Abort::Refused(fault),
+            ) => Err((fault, observed)),
         }
     }
 
@@ -105,7 +112,8 @@ impl<K: Kind> Reconciler<K> {
     ) -> Result<Outcome, Abort> {
         let meta = object.meta();
         let is_deleting = meta.deletion_timestamp.is_some();
-        let mut has_finalizer = has_finalizer::<K>(meta);
+        let had_finalizer = has_finalizer::<K>(meta);
+        let mut has_finalizer = had_finalizer;
         if is_deleting && !has_finalizer {
             return Ok(Outcome::Skipped);
         }
@@ -116,6 +124,7 @@ impl<K: Kind> Reconciler<K> {
         let mut world = self.kind.observe(object, now).await?;
         let mut is_confirmed = false;
         let mut fault: Option<ReconcileError> = None;
+        let mut refused_optional = false;
         let mut version = meta.resource_version.clone().unwrap_or_default();
         let (decision, phase_input, overdue) = loop {
             let phase_input = phase_input::<K>(object, &world);
@@ -125,6 +134,7 @@ impl<K: Kind> Reconciler<K> {
                 world: &world,
                 now,
                 fault: fault.as_ref(),
+                refused: refused_optional,
                 confirmed: is_confirmed,
                 overdue,
             };
@@ -144,17 +154,14 @@ impl<K: Kind> Reconciler<K> {
             check_claims(&stored, &decision, is_deleting, &confirmed)?;
             check::<K>(&stored, &decision, is_deleting)?;
             check_phase::<K>(meta, &stored, &decision, overdue)?;
-            if K::Status::LIFECYCLE == api::Lifecycle::LongLived {
-                *observed = Some(Observed {
-                    status: decision.status.clone(),
-                    conditions: decision.conditions.clone(),
-                });
-            }
-            if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
-                version = self.add_finalizer(object, &version).await?;
-                has_finalizer = true;
-            }
-            let applied = self.carry_out(object, &decision, yield_at);
+            *observed = Some(Observed::of(&decision));
+            let applied = async {
+                if !has_finalizer && !is_deleting && needs_finalizer::<K>(&decision) {
+                    version = self.add_finalizer(object, &version).await?;
+                    has_finalizer = true;
+                }
+                self.carry_out(object, &version, &decision, yield_at).await
+            };
             match applied.await {
                 Ok(()) => break (decision, phase_input, overdue),
                 Err(Abort::Refused(refused)) if !is_refused => {
@@ -166,7 +173,9 @@ impl<K: Kind> Reconciler<K> {
                     world = self.kind.observe(object, now).await?;
                 }
                 Err(Abort::Error(failed))
-                    if failed.class == ErrorClass::Failed && fault.is_none() =>
+                    if fault.is_none()
+                        && (failed.class == ErrorClass::Failed
+                            || is_too_late(&decision, self.clock.now())) =>
                 {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{failed}");
                     self.metrics.error(K::RESOURCE.kind, failed.class.name());
@@ -176,6 +185,7 @@ impl<K: Kind> Reconciler<K> {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{refused}");
                     self.metrics.error(K::RESOURCE.kind, refused.class.name());
                     fault = Some(refused);
+                    refused_optional = true;
                 }
                 Err(stop) => return Err(stop),
             }
@@ -202,6 +212,15 @@ impl<K: Kind> Reconciler<K> {
         {
             let requeue_at = requeue_at.map_or(at, |requeue_at| requeue_at.min(at));
             return Ok(Outcome::Completed(Some(requeue_at)));
+        }
+        // A run that makes progress gets its labels with the finalizer, in one write.
+        let is_labeled = must_remove
+            || has_finalizer != had_finalizer
+            || decision.verdict.reason == Reason::Progressing
+            || missing_labels::<K>(object).is_empty();
+        if !is_labeled && status_update::has_changed(&stored, &status) {
+            self.ensure_leading()?;
+            version = self.metadata(object, &version, json!({})).await?;
         }
         if let Some(written) = self
             .update_status(object, &version, &stored, &status, &decision.verdict, now)
@@ -323,7 +342,12 @@ impl<K: Kind> Reconciler<K> {
             .await
         {
             Ok(()) | Err(Abort::LeadershipLost | Abort::OutOfTime) => Ok(()),
-            Err(Abort::Error(fault) | Abort::NonFatal(fault) | Abort::Refused(fault)) => Err(fault),
+            Err(
+                Abort::Error(fault)
+                | Abort::Reported(fault)
+                | Abort::NonFatal(fault)
+                | Abort::Refused(fault),
+            ) => Err(fault),
         }
     }
 
@@ -391,7 +415,7 @@ impl<K: Kind> Reconciler<K> {
         &self,
         object: &K::Object,
         version: &str,
-        annotations: &std::collections::BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
     ) -> Result<(), Abort> {
         let meta = object.meta();
         let has_all = annotations
@@ -419,13 +443,19 @@ impl<K: Kind> Reconciler<K> {
         Ok(())
     }
 
+    /// Changes fields of the metadata, and sets the labels of the object if one is missing. Returns the
+    /// new version.
     async fn metadata(
         &self,
         object: &K::Object,
         version: &str,
-        metadata: Value,
+        mut metadata: Value,
     ) -> Result<String, Abort> {
         let meta = object.meta();
+        let labels = missing_labels::<K>(object);
+        if !labels.is_empty() {
+            metadata["labels"] = json!(labels);
+        }
         let uid = meta.uid.clone().unwrap_or_default();
         let patch = json!({ "metadata": metadata });
         let path = self.path(meta);
@@ -506,11 +536,25 @@ fn needs_finalizer<K: Kind>(decision: &Decision<K::Status>) -> bool {
             || decision.status.has_children())
 }
 
+/// Returns the labels of an object that are missing, or have another value.
+fn missing_labels<K: Kind>(object: &K::Object) -> BTreeMap<&'static str, String> {
+    let mut labels = K::labels(object);
+    labels.retain(|name, value| object.labels().get(*name) != Some(value));
+    labels
+}
+
 fn has_finalizer<K: Kind>(meta: &ObjectMeta) -> bool {
     meta.finalizers
         .iter()
         .flat_map(|names| names.iter())
         .any(|name| name == K::FINALIZER)
+}
+
+/// Returns whether a failed effect of the decision is not repeated, because its deadline has passed.
+fn is_too_late<S: Status>(decision: &Decision<S>, now: Timestamp) -> bool {
+    decision
+        .effects_deadline
+        .is_some_and(|deadline| deadline <= now)
 }
 
 /// Rejects a decision that breaks a rule of the engine.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use api::{
     Lifecycle, Phase, Status, Timestamp, Verdict,
-    decide::{ConditionUpdate, ErrorClass, ReconcileError},
+    decide::{ConditionUpdate, Decision, ErrorClass, ReconcileError},
     status::Retry,
+    time,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value};
@@ -15,6 +16,18 @@ use serde_json::{Map, Value};
 pub(crate) struct Observed<S> {
     pub(crate) status: S,
     pub(crate) conditions: Vec<ConditionUpdate>,
+    /// Deadline of the effects, for a run.
+    pub(crate) effects_deadline: Option<Timestamp>,
+}
+
+impl<S: Status> Observed<S> {
+    pub(crate) fn of(decision: &Decision<S>) -> Self {
+        Self {
+            status: decision.status.clone(),
+            conditions: decision.conditions.clone(),
+            effects_deadline: decision.effects_deadline,
+        }
+    }
 }
 
 /// Returns the stored status with the verdict of the error, the step and the retry. Returns `None`
@@ -47,7 +60,12 @@ pub(crate) fn status_after_error<S: Status>(
     }
     progress.apply_verdict(S::LIFECYCLE, &verdict, generation, now);
     match (S::LIFECYCLE, observed) {
-        (Lifecycle::RunToCompletion, _) => {}
+        (Lifecycle::RunToCompletion, _) => {
+            // Without it, a run would wait indefinitely for an effect that always fails.
+            let deadline = observed.and_then(|observed| observed.effects_deadline);
+            let deadline = deadline.map(|deadline| Time(time::whole(deadline)));
+            progress.deadline_at = deadline.or(progress.deadline_at.take());
+        }
         (Lifecycle::LongLived, Some(observed)) => {
             for update in &observed.conditions {
                 progress.apply_condition(update, generation, now);
@@ -216,6 +234,7 @@ mod tests {
                 ..TenantStatus::default()
             },
             conditions: vec![update(tenants::condition::NETWORK_ISOLATED, false)],
+            effects_deadline: None,
         };
         let status = status_after_error(&stored, &fault, Some(&observed), None, 1, now).unwrap();
         assert_eq!(
@@ -245,6 +264,42 @@ mod tests {
         assert_eq!(after(Provisioning), (Some(Time(at(150))), None));
         let kept = (Some(Time(at(100))), Some(Time(at(220))));
         assert_eq!(after(Terminating), kept);
+    }
+
+    /// The wait has a stored end for each reason of a rejection.
+    #[test]
+    fn an_error_of_a_run_is_stored_with_the_deadline_of_its_effects() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let observed = |effects_deadline| Observed {
+            status: api::tasks::TaskRunStatus::default(),
+            conditions: Vec::new(),
+            effects_deadline,
+        };
+        let after = |stored: Option<i64>, decided: Option<i64>, class, reason| {
+            let mut status = api::tasks::TaskRunStatus::default();
+            status.progress.deadline_at = stored.map(|seconds| Time(at(seconds)));
+            status.phase = stored.map(|_| api::tasks::RunPhase::Pending);
+            let fault = ReconcileError::new(class, reason, "no");
+            let observed = observed(decided.map(at));
+            let status = status_after_error(&status, &fault, Some(&observed), None, 1, at(5));
+            status.unwrap().progress.deadline_at.map(|time| time.0)
+        };
+        for class in ErrorClass::ALL.iter().copied() {
+            for reason in Reason::all() {
+                let name = format!("{class:?} {reason}");
+                assert_eq!(
+                    after(None, Some(600), class, reason),
+                    Some(at(600)),
+                    "{name}"
+                );
+                assert_eq!(
+                    after(Some(9), Some(600), class, reason),
+                    Some(at(600)),
+                    "{name}"
+                );
+                assert_eq!(after(Some(9), None, class, reason), Some(at(9)), "{name}");
+            }
+        }
     }
 
     /// The write budget: only message-only changes wait for the next interval.

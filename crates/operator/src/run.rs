@@ -15,6 +15,7 @@ use engine::{
     health::Health,
     leader::{ElectionConfig, Leader},
     metrics::Metrics,
+    schemas::SchemaCheck,
     supervise::{Shutdown, Supervisor, TaskEnded, Trigger},
 };
 use futures::future;
@@ -63,6 +64,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         metrics.clone(),
         health.clone(),
     );
+    let schemas = SchemaCheck::new(client.clone(), arguments.operator.crds(), health.clone());
     let probes = listen(arguments.probe_address)?;
     let scrapes = listen(arguments.metrics_address)?;
 
@@ -103,6 +105,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         "metrics",
         http::serve_metrics(scrapes, metrics, services.shutdown()),
     );
+    services.spawn("CRDs", schemas.run(services.shutdown()));
     services.spawn("ticker", health.tick(services.shutdown()));
     services.spawn("leader", leader.run(services.shutdown()));
 

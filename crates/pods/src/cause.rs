@@ -77,9 +77,10 @@ impl StartFailure {
     pub fn reason(self) -> Reason {
         match self {
             Self::Image => Reason::ImagePullFailed,
-            Self::Root | Self::NotExecutable => Reason::ImageNeedsRoot,
+            Self::Root => Reason::ImageNeedsRoot,
             Self::Missing => Reason::SecretNotFound,
-            Self::NotStartable => Reason::ContainerNotStartable,
+            // A file without the execute permission, such as `/etc/passwd`, needs no root.
+            Self::NotExecutable | Self::NotStartable => Reason::ContainerNotStartable,
         }
     }
 
@@ -291,8 +292,10 @@ mod tests {
     fn a_warning_about_a_volume_is_a_cause() {
         let late = "failed to sync secret cache: timed out waiting for the condition";
         let missing = "MountVolume.SetUp failed for volume \"a\" : secret \"s\" not found";
+        let no_map = "MountVolume.SetUp failed for volume \"b\" : configmap \"c\" not found";
         for (reason, message, times, expected) in [
             ("FailedMount", missing, 1, Some(Reason::SecretNotFound)),
+            ("FailedMount", no_map, 1, Some(Reason::SecretNotFound)),
             ("FailedMount", late, 2, None),
             ("FailedMount", late, 3, Some(Reason::VolumeNotReady)),
             ("Failed", late, 2, None),
@@ -321,6 +324,10 @@ mod tests {
             ),
             (
                 "pod has unbound immediate PersistentVolumeClaims",
+                Reason::VolumeNotReady,
+            ),
+            (
+                "0/1 nodes are available: persistentvolumeclaim \"cache\" not found.",
                 Reason::VolumeNotReady,
             ),
             (

@@ -10,6 +10,8 @@ pub enum PullFailure {
     Never,
     /// The name is not valid.
     InvalidName,
+    /// The name of the registry does not resolve.
+    Unresolved,
     /// The registry does not respond.
     Unreachable,
     /// The registry limits the number of requests.
@@ -32,6 +34,7 @@ const REGISTRY: &[(PullFailure, &[&str])] = &[
             "connection refused",
             "x509",
             "no route to host",
+            "network is unreachable",
             "deadline exceeded",
             "tls",
         ],
@@ -63,12 +66,22 @@ impl PullFailure {
         match reason {
             "ErrImageNeverPull" => Self::Never,
             "InvalidImageName" => Self::InvalidName,
+            _ if unresolved_host(message).is_some() => Self::Unresolved,
             _ => REGISTRY
                 .iter()
                 .find(has)
                 .map_or(Self::Other, |(failure, _)| *failure),
         }
     }
+}
+
+/// Returns the host that does not resolve, in `dial tcp: lookup HOST on SERVER:53: no such host`, or in another
+/// error of the DNS lookup.
+#[must_use]
+pub fn unresolved_host(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once(": lookup ")?;
+    let host = rest.split([' ', ':']).next()?;
+    (!host.is_empty()).then_some(host)
 }
 
 /// Why nodes cannot take a Pod, and the number of nodes.

@@ -21,7 +21,7 @@ pub use cause::{
     Cause, MOUNT_WARNINGS, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason,
 };
 pub use container::{ContainerState, ContainerView, Exit, OUT_OF_MEMORY, Reported, message_limit};
-pub use detail::{PullFailure, Unfit, UnfitNodes, missing_object, unfit_nodes};
+pub use detail::{PullFailure, Unfit, UnfitNodes, missing_object, unfit_nodes, unresolved_host};
 pub use endpoints::EndpointsView;
 pub use job::{JobEnd, JobView};
 pub use kubelet::is_permission;

@@ -36,6 +36,8 @@ pub struct PodView {
     pub phase: PodPhase,
     /// Reason and message of the Pod's own failure, if the kubelet rejected the Pod.
     pub failure: Option<Reported>,
+    /// The Pod's own limit (`activeDeadlineSeconds`), in seconds. The kubelet ends all containers when it is reached.
+    pub limit_seconds: Option<i64>,
     /// Number of all containers in the Pod's spec. See [`message_limit`](crate::message_limit).
     pub containers: usize,
 }
@@ -110,6 +112,10 @@ impl From<&Pod> for PodView {
             failure: status
                 .filter(|status| status.reason.is_some())
                 .map(|status| Reported::read(status.reason.as_ref(), status.message.as_ref())),
+            limit_seconds: pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.active_deadline_seconds),
             containers: containers(pod),
         }
     }

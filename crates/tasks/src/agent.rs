@@ -37,10 +37,7 @@ pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus> {
         Decision::status_only(status, AgentPhase::Ready, verdict)
     } else {
         let namespace = input.object.metadata.namespace.as_deref().unwrap_or("");
-        let message = format!(
-            "missing: {}; waiting until it exists (namespace '{namespace}')",
-            missing.join(", ")
-        );
+        let message = format!("missing: {} (namespace '{namespace}')", missing.join(", "));
         let verdict = Verdict::working(Reason::DependencyNotReady, message);
         Decision::status_only(status, AgentPhase::Pending, verdict)
     };
@@ -109,6 +106,7 @@ mod tests {
             world: &world,
             now: Timestamp::UNIX_EPOCH,
             fault: None,
+            refused: false,
             confirmed: true,
             overdue: false,
         };

@@ -30,6 +30,9 @@ const READ: [&str; 4] = [
     names::RECONCILE_AT,
 ];
 
+/// Labels that we set. The engine compares them with the wanted ones. Their sizes are bounded.
+const LABELS: [&str; 3] = [names::AGENT, names::SERVICE_NAME, names::TASK_ID];
+
 /// Files of runs, by UID and generation. Clones share the same storage.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents(Arc<Mutex<Kept>>);
@@ -149,9 +152,11 @@ impl Kept {
     }
 }
 
-/// Removes labels and other annotations. No decision reads them, and they may take a megabyte.
+/// Removes other labels and annotations. No decision reads them, and they may take a megabyte.
 fn slim(metadata: &mut ObjectMeta) {
-    metadata.labels = None;
+    if let Some(labels) = &mut metadata.labels {
+        labels.retain(|name, _| LABELS.contains(&name.as_str()));
+    }
     if let Some(annotations) = &mut metadata.annotations {
         annotations.retain(|name, _| READ.contains(&name.as_str()));
     }
@@ -245,12 +250,17 @@ mod tests {
     fn only_metadata_that_decisions_read_is_kept() {
         let mut large = run("a", 1, 10);
         let text = "x".repeat(200_000);
-        large.metadata.labels = Some([("team".to_owned(), text.clone())].into());
+        let labels = [("team", &*text), (names::AGENT, "writer")];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        large.metadata.labels = Some(labels.into());
         let annotations = [(names::PRESERVE, "true"), ("note", &*text)];
         let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_owned()));
         large.metadata.annotations = Some(annotations.into());
         let kept = Contents::default().without(large, Source::Watch).metadata;
-        assert_eq!(kept.labels, None);
+        let labels = kept.labels.unwrap();
+        assert_eq!(labels.len(), 1);
+        // Without it, the engine would write the label again with each status.
+        assert_eq!(labels[names::AGENT], "writer");
         let kept = kept.annotations.unwrap();
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[names::PRESERVE], "true");

@@ -1,12 +1,14 @@
 //! Connects the tasks operator to the engine: its watches, the triggers of reconciliations, and the observed state.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
-    Status, Timestamp,
+    Reason, Status, Timestamp,
     decide::{Decision, Input, ReconcileError, ResourceType},
     names,
-    tasks::{Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus},
+    tasks::{
+        Agent, AgentStatus, DocsRun, DocsRunStatus, TaskRun, TaskRunStatus, docs_labels, run_labels,
+    },
 };
 use attempts::children::Children;
 use engine::{
@@ -28,6 +30,7 @@ use crate::{
     run::{
         self, Defaults, RunWorld,
         docs::{self, DocsWorld, Settings},
+        holder::{Claim, Holder, holder},
     },
     view::{KINDS, job_view, pod_view},
 };
@@ -90,13 +93,18 @@ pub fn start(
         heads,
         settings,
     };
+    let run_kind = RunKind {
+        run_caches,
+        runs: runs.clone(),
+    };
     let agent_controller = Controller::new(agent_kind, agents.clone(), context.clone());
-    let run_controller = Controller::new(RunKind(run_caches), runs.clone(), context.clone());
+    let run_controller = Controller::new(run_kind, runs.clone(), context.clone());
     let docs_controller = Controller::new(docs_kind, docs_runs.clone(), context);
     classes.connect(&agents, &agent_controller.handle());
     children.connect(&runs, &run_controller.handle());
     children.connect(&docs_runs, &docs_controller.handle());
     enqueue_runs_of_agents(&agents, &runs, &run_controller.handle());
+    enqueue_runs_of_task(&runs, &children, &run_controller.handle());
     enqueue_runs_of_agents(&agents, &docs_runs, &docs_controller.handle());
 
     let caches = watches.start(supervisor);
@@ -131,7 +139,15 @@ fn index_key(kind: &str, namespace: Option<&str>, name: &str) -> String {
 }
 
 fn run_index_keys(run: &TaskRun) -> Vec<String> {
-    index_keys_of(run::RESOURCE.kind, run, &run.spec.agent_name)
+    let mut index_keys = index_keys_of(run::RESOURCE.kind, run, &run.spec.agent_name);
+    index_keys.push(task_key(run));
+    index_keys
+}
+
+/// Builds the index key of all runs of a task.
+fn task_key(run: &TaskRun) -> String {
+    let task = format!("{}/{}", run.spec.task_id, run.spec.service_name);
+    index_key("task", run.metadata.namespace.as_deref(), &task)
 }
 
 fn docs_index_keys(run: &DocsRun) -> Vec<String> {
@@ -193,6 +209,44 @@ fn enqueue_runs_of_agents<R: Send + Sync + 'static>(
             handle.enqueue(&key);
         }
     });
+}
+
+/// Reconciles the active runs of a task when the run that may hold it ends, is deleted, or loses its last child.
+fn enqueue_runs_of_task(runs: &Cache<TaskRun>, children: &Children, handle: &engine::Handle) {
+    let enqueue_others = {
+        let (runs, handle) = (runs.clone(), handle.clone());
+        move |run: &TaskRun| {
+            let own = Key::of(&run.metadata);
+            for key in runs.active_keys_of(&task_key(run)) {
+                if key != own {
+                    handle.enqueue(&key);
+                }
+            }
+        }
+    };
+    let enqueue = enqueue_others.clone();
+    runs.on_change(move |change| {
+        let Some(old) = change.old else { return };
+        // A run that waited for another one held nothing. Without this check, many runs of one task would cause many
+        // reconciliations of each other.
+        let reason = |run: &TaskRun| run.status.as_ref()?.progress.reason.clone();
+        let has_waited = reason(old).as_deref() == Some(Reason::TaskTaken.name());
+        let has_ended = change.new.is_none_or(|new| is_over(new) && !is_over(old));
+        if has_ended && !has_waited {
+            enqueue(old);
+        }
+    });
+    let runs = runs.clone();
+    children.on_deleted(move |owner| {
+        for run in runs.by_index(owner) {
+            enqueue_others(&run);
+        }
+    });
+}
+
+/// Returns whether a run starts nothing any more.
+fn is_over(run: &TaskRun) -> bool {
+    run.metadata.deletion_timestamp.is_some() || run.status.as_ref().is_some_and(Status::is_over)
 }
 
 /// Caches of the objects that Agents reference. Only their existence matters.
@@ -319,13 +373,55 @@ impl RunCaches {
             agent: self.agents.get(&agent),
             children: self.children.of(kind, run, accept_changed),
             files: self.contents.of(run.meta()),
+            holder: None,
             defaults: self.defaults.clone(),
         }
     }
 }
 
 /// Implementation of [`Kind`] for TaskRuns.
-struct RunKind(RunCaches);
+struct RunKind {
+    run_caches: RunCaches,
+    runs: Cache<TaskRun>,
+}
+
+impl RunKind {
+    /// Returns another run that holds the task of this one.
+    fn holder(&self, run: &TaskRun) -> Option<Holder> {
+        let (active, ended) = self.runs.split_by_rest(&task_key(run));
+        if active.len() + ended.len() < 2 {
+            return None;
+        }
+        let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
+        let uid = run.metadata.uid.as_deref().unwrap_or_default();
+        let has_children = |uid: &str| {
+            let children = &self.run_caches.children;
+            children.exist(Self::RESOURCE.kind, namespace, uid)
+        };
+        let claim = |run: &TaskRun| Claim {
+            name: run.name_any(),
+            created: run.creation_timestamp().map(|created| created.0),
+            has_children: has_children(run.metadata.uid.as_deref().unwrap_or_default()),
+            has_finalizer: run.finalizers().iter().any(|name| name == Self::FINALIZER),
+            is_over: is_over(run),
+        };
+        let others = active
+            .iter()
+            .filter(|other| other.metadata.uid.as_deref() != Some(uid));
+        let ended = ended
+            .into_iter()
+            .filter(|(_, other)| other != uid)
+            .map(|(key, uid)| Claim {
+                name: key.name,
+                created: None,
+                has_children: has_children(&uid),
+                has_finalizer: false,
+                is_over: true,
+            });
+        let others = others.map(|other| claim(other)).chain(ended);
+        holder(&claim(run), others)
+    }
+}
 
 impl Kind for RunKind {
     type Object = TaskRun;
@@ -334,6 +430,10 @@ impl Kind for RunKind {
     const RESOURCE: ResourceType = run::RESOURCE;
     const FINALIZER: &'static str = "taskruns.orchestrator.io/finalizer";
     const ANNOTATIONS: &'static [&'static str] = &[names::PRESERVE];
+
+    fn labels(run: &TaskRun) -> BTreeMap<&'static str, String> {
+        run_labels(&run.spec)
+    }
 
     fn status(object: &TaskRun) -> Option<&TaskRunStatus> {
         object.status.as_ref()
@@ -349,7 +449,11 @@ impl Kind for RunKind {
         _now: Timestamp,
     ) -> Result<RunWorld, ReconcileError> {
         let kind = Self::RESOURCE.kind;
-        Ok(self.0.of(kind, run.as_ref(), &run.spec.agent_name))
+        let world = self.run_caches.of(kind, run.as_ref(), &run.spec.agent_name);
+        Ok(RunWorld {
+            holder: if is_over(run) { None } else { self.holder(run) },
+            ..world
+        })
     }
 
     fn decide(input: &Input<'_, TaskRun, RunWorld>) -> Decision<TaskRunStatus> {
@@ -371,6 +475,10 @@ impl Kind for DocsKind {
     const RESOURCE: ResourceType = docs::RESOURCE;
     const FINALIZER: &'static str = "docsruns.orchestrator.io/finalizer";
     const ANNOTATIONS: &'static [&'static str] = &[names::PRESERVE];
+
+    fn labels(run: &DocsRun) -> BTreeMap<&'static str, String> {
+        docs_labels(&run.spec)
+    }
 
     fn status(object: &DocsRun) -> Option<&DocsRunStatus> {
         object.status.as_ref()

@@ -39,7 +39,7 @@ pub struct Explanation {
     /// What else a reader must know: status and cluster disagree, something could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// What to do, in words.
+    /// What to do, in words; empty if nothing is to be done.
     pub advice: String,
     /// What to type next, one to three commands.
     pub next_steps: Vec<Command>,

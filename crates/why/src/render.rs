@@ -59,13 +59,11 @@ pub fn render(explanation: &Explanation, width: usize, color: bool) -> String {
         };
         page.wrapped(ink, "  ", "    ", &format!("{sign}{}", note.text));
     }
-    page.gap();
-    page.wrapped(
-        BOLD,
-        "",
-        "       ",
-        &format!("To do: {}", explanation.advice),
-    );
+    if !explanation.advice.is_empty() {
+        page.gap();
+        let advice = format!("To do: {}", explanation.advice);
+        page.wrapped(BOLD, "", "       ", &advice);
+    }
     page.gap();
     page.wrapped(BOLD, "", "", "Next:");
     for command in &explanation.next_steps {

@@ -108,6 +108,11 @@ pub struct World {
     pub namespace: Option<NamespaceView>,
     /// The operator's Leases; `None` if they could not be read.
     pub leases: Option<Vec<LeaseView>>,
+    /// The Deployments and Pods of an operator that does not lead; `None` if it leads, or if they
+    /// could not be read.
+    pub operator: Option<OperatorView>,
+    /// The CRDs of the target's kind and of the Agent's that could be read.
+    pub crds: Vec<CrdView>,
     /// The objects that could not be read.
     pub unreadable: Vec<Unreadable>,
     /// The lists that are incomplete because only their first part was read.
@@ -146,13 +151,15 @@ impl World {
             others: Vec::new(),
             namespace: None,
             leases: None,
+            operator: None,
+            crds: Vec::new(),
             unreadable: Vec::new(),
             cut: Vec::new(),
         }
     }
 
     /// Returns the operator of the target: that of its kind, or of its owner.
-    pub(crate) fn operator(&self) -> &'static OperatorRow {
+    pub(crate) fn operator_row(&self) -> &'static OperatorRow {
         let kind = match &self.tenant {
             Some(_) => TENANT.name(),
             None => self.target.kind.as_str(),
@@ -442,6 +449,23 @@ views! {
         pub renewed: Option<Time>,
         /// The duration of the Lease, in seconds.
         pub duration_seconds: i64,
+    }
+
+    /// The Deployments and Pods of an operator.
+    pub struct OperatorView {
+        pub deployments: Vec<WorkloadView>,
+        pub pods: Vec<PodView>,
+    }
+
+    /// A CRD of ours, compared with the schema of this release.
+    pub struct CrdView {
+        pub name: String,
+        pub exists: bool,
+        /// The time when its deletion was requested.
+        pub deleting: Option<Time>,
+        /// The fields and values of this release that its schema does not have. The API server drops
+        /// such a field and rejects such a value.
+        pub lacks: Vec<String>,
     }
 
     /// A `Tenant` without the values of its environment variables and of its Redis configuration.

@@ -63,6 +63,12 @@ mutants! {
         words: "A Job is deleted in the pass that gives its attempt up, before the evidence is stored.",
         seen_by: "cancel, delete-jobs=kill-after",
     }
+    StopDeletesLog {
+        id: "stop-deletes-log",
+        class: "evidence destroyed",
+        words: "An attempt is stopped by the deletion of its Job, which deletes its Pod and its log.",
+        seen_by: "cancel; e2e tasks: deadline; e2e tasks: cancel-during",
+    }
     IntentUnstored {
         id: "intent-unstored",
         class: "partial multi-write",
@@ -121,7 +127,7 @@ mutants! {
         id: "pods-orphaned",
         class: "finalizer leak",
         words: "A Job is deleted without its Pods, and the run waits for them.",
-        seen_by: "delete; supersede",
+        seen_by: "delete",
     }
     FinalizerEarly {
         id: "finalizer-early",
@@ -326,6 +332,18 @@ mutants! {
         class: "RBAC revoked",
         words: "That something is not permitted is not said on the object.",
         seen_by: "e2e tasks: job-refused",
+    }
+    FirstErrorUnshown {
+        id: "first-error-unshown",
+        class: "RBAC revoked",
+        words: "An error that a retry may fix is not shown before it has lasted for 48 seconds.",
+        seen_by: "e2e tasks: webhook-down",
+    }
+    WaitWithoutDeadline {
+        id: "wait-without-deadline",
+        class: "quota",
+        words: "A run waits indefinitely for a child that the API server rejects.",
+        seen_by: "e2e tasks: name-kept",
     }
     PanicOnOddResult {
         id: "panic-on-odd-result",

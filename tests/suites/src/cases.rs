@@ -16,7 +16,7 @@ use testkit::{
     times,
 };
 
-use crate::e2e::attacks::Tally;
+use crate::e2e::{attacks::Tally, first_user::Table};
 
 /// A case of an operator, on the real node: its name, what it shows, and the function.
 macro_rules! case {
@@ -111,6 +111,9 @@ pub(crate) async fn run_prepared(
     let mut print = |line: &str| println!("{line}");
     let summary = suite::run(cases, &places, parallel, &mut results, &mut print).await;
     let stopped = stop(places).await;
+    if let Some(table) = Table::now() {
+        println!("{table}");
+    }
     println!("{summary}");
     let tally = Tally::now();
     if let Some(tally) = &tally {

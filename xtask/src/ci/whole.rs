@@ -20,6 +20,9 @@ pub(super) const STAGES: &[Stage] = &[
     stage("whole fleet", Priority::Normal, |run| {
         run.xtask(&["e2e", "fleet"])
     }),
+    stage("whole first-user", Priority::Normal, |run| {
+        run.xtask(&["e2e", "first-user"])
+    }),
     stage("whole campaigns", Priority::Normal, campaigns),
     stage("whole mutants", Priority::Normal, |run| {
         run.xtask(&["mutants", "--report"])

@@ -61,6 +61,7 @@ fn text(agent: &AgentSpec) -> String {
                 agent.run_as_user
             ),
             "A token of the ServiceAccount is there only with `automountToken: true`.".to_owned(),
+            "`volumes` of the Agent adds Secrets, ConfigMaps and PersistentVolumeClaims, read-only by default.".to_owned(),
         ],
     );
     section(
@@ -108,8 +109,8 @@ fn text(agent: &AgentSpec) -> String {
         &[
             "What the program writes to its output and error output is its log: `kubectl logs job/NAME`, with `status.jobName` of the \
              run. **Logs live as long as the Pod**: it goes some time after the end (`childTTL` of the run, or the operator's \
-             `cleanup`), and at once when the run is deleted, when the next version of the context takes its place, or when the agent is \
-             started again elsewhere. What must stay belongs into the results.".to_owned(),
+             `cleanup`), and at once when the run is deleted or suspended, or when the agent is started again elsewhere. A deadline, a cancel \
+             and the next version of the context keep it. What must stay belongs into the results.".to_owned(),
         ],
         "",
         &[],

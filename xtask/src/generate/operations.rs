@@ -5,24 +5,34 @@ use std::{fs, mem};
 use anyhow::{Context, Result, ensure};
 use engine::metrics::Metrics;
 use operator::config::Config;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::layout;
 
 use super::{
-    Output,
+    NOTE, Output,
     fields::{Section, range},
     manifests::yaml,
     markdown::{cell, code, page, table},
 };
 
+const CHART: &str = "charts/orchestrator";
+
+/// The last definition in the schema of the chart's values. It is generated; people write the lines above.
+const CONFIG_DEFINITION: &str = "\n    \"config\": {";
+
 pub(super) fn outputs() -> Result<Vec<Output>> {
     let read = |name: &str| {
-        let path = layout::repository().join("charts/orchestrator").join(name);
+        let path = layout::repository().join(CHART).join(name);
         fs::read_to_string(path).with_context(|| format!("cannot read '{name}' of the chart"))
     };
-    let schema: Value = serde_json::from_str(&read("values.schema.json")?)?;
+    let values_schema = values_schema(&read("values.schema.json")?, Config::schema())?;
+    let schema: Value = serde_json::from_str(&values_schema)?;
     let values = values(&read("values.yaml")?, &schema)?;
     Ok(vec![
+        Output {
+            path: format!("{CHART}/values.schema.json"),
+            text: values_schema,
+        },
         Output::reference("configuration", configuration()?),
         Output::reference("metrics", metrics(&Metrics::samples())?),
         Output::reference("helm-values", values),
@@ -43,6 +53,43 @@ fn configuration() -> Result<String> {
     let defaults = yaml(&Config::defaults())?;
     let title = "\n## All defaults in one file\nFields without a default are absent.\n";
     Ok(format!("{text}{title}\n```yaml\n{defaults}```\n"))
+}
+
+/// Replaces the definition of `config` in the schema of the chart's values, so that helm rejects an unknown
+/// key of the configuration by its name.
+fn values_schema(written: &str, config: Value) -> Result<String> {
+    let (_, definitions) = written
+        .split_once("\n  \"definitions\": {")
+        .context("the schema of the values has no 'definitions'")?;
+    let (_, old) = definitions
+        .split_once(CONFIG_DEFINITION)
+        .context("the schema of the values has no definition of 'config'")?;
+    let by_hand = written.strip_suffix(old).unwrap_or(written);
+    let mut config = for_values(config);
+    config["$comment"] = NOTE.into();
+    let config = serde_json::to_string_pretty(&config)?.replace('\n', "\n    ");
+    let body = config.strip_prefix('{').context("it is not an object")?;
+    let text = format!("{by_hand}{body}\n  }}\n}}\n");
+    let _valid: Value =
+        serde_json::from_str(&text).context("'config' must be the last definition")?;
+    Ok(text)
+}
+
+/// Converts the keywords of Kubernetes for an amount, such as `2` or `500m`, which JSON schema does not know.
+fn for_values(schema: Value) -> Value {
+    match schema {
+        Value::Object(node) if node.contains_key("x-kubernetes-int-or-string") => {
+            json!({ "type": ["string", "number"], "maxLength": 32 })
+        }
+        Value::Object(node) => {
+            let fields = node.into_iter();
+            fields
+                .map(|(name, inner)| (name, for_values(inner)))
+                .collect()
+        }
+        Value::Array(items) => items.into_iter().map(for_values).collect(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
+    }
 }
 
 /// `samples` has one sample of each metric, in the OpenMetrics text format.
@@ -96,7 +143,7 @@ fn values(values: &str, schema: &Value) -> Result<String> {
         let description = above[..example.unwrap_or(above.len())].join(" ");
         let name = path.join(".");
         ensure!(description.ends_with('.'), "'{name}' needs a sentence");
-        let is_leaf = node["properties"].is_null();
+        let is_leaf = node["properties"].is_null() || *default == json!({});
         let default = is_leaf.then(|| code(&default.to_string()));
         rows.push([
             code(&name),
@@ -106,8 +153,11 @@ fn values(values: &str, schema: &Value) -> Result<String> {
         ]);
     }
     for name in properties(schema, schema) {
-        // Helm sets `global` where this chart is a dependency of another one.
-        let is_listed = name == "global" || rows.iter().any(|[first, ..]| *first == code(&name));
+        // Helm sets `global` where this chart is a dependency of another one. The fields of `config` have
+        // a reference of their own.
+        let is_listed = name == "global"
+            || name.starts_with("config.")
+            || rows.iter().any(|[first, ..]| *first == code(&name));
         ensure!(is_listed, "'{name}' of the schema is not in values.yaml");
     }
     let intro = "The chart `charts/orchestrator` rejects unknown values. \
@@ -150,9 +200,50 @@ fn kind(schema: &Value, node: &Value) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn the_definition_of_the_configuration_replaces_the_old_one() {
+        let amount = json!({ "x-kubernetes-int-or-string": true, "x-kubernetes-validations": [] });
+        let config = json!({ "properties": { "cpu": amount }, "additionalProperties": false });
+        let head = "{\n  \"properties\": {\n    \"config\": {}\n  },\n  \"definitions\": {\n    \"a\": {},";
+        let old = format!("{head}{CONFIG_DEFINITION}}}\n  }}\n}}\n");
+        let written = values_schema(&old, config.clone()).unwrap();
+        assert!(written.starts_with(&format!("{head}{CONFIG_DEFINITION}\n")));
+        let found: Value = serde_json::from_str(&written).unwrap();
+        let cpu = json!({ "type": ["string", "number"], "maxLength": 32 });
+        let wanted = json!({ "$comment": NOTE, "properties": { "cpu": cpu }, "additionalProperties": false });
+        assert_eq!(found["definitions"]["config"], wanted);
+        assert_eq!(values_schema(&written, config.clone()).unwrap(), written);
+        for wrong in ["{}\n", "{\n  \"definitions\": {\n    \"a\": {}\n  }\n}\n"] {
+            assert!(values_schema(wrong, config.clone()).is_err(), "{wrong}");
+        }
+    }
+
+    /// Collects the paths of objects that accept unknown fields. Users choose the keys of a map.
+    fn open_objects(path: &str, node: &Value, found: &mut Vec<String>) {
+        let is_map = node["additionalProperties"].is_object();
+        if node["type"] == "object" && !is_map && node["additionalProperties"] != false {
+            found.push(path.to_owned());
+        }
+        let fields = node["properties"].as_object().into_iter();
+        for (name, field) in fields.flat_map(|fields| fields.iter()) {
+            open_objects(&format!("{path}.{name}"), field, found);
+        }
+    }
+
+    #[test]
+    fn the_chart_rejects_unknown_fields_of_the_configuration() {
+        let outputs = outputs().unwrap();
+        let mut files = outputs.iter();
+        let file = files.find(|one| one.path.ends_with("values.schema.json"));
+        let schema: Value = serde_json::from_str(&file.unwrap().text).unwrap();
+        let config = resolve(&schema, &schema["properties"]["config"]);
+        assert!(config["properties"]["tasks"]["properties"]["cleanup"].is_object());
+        let mut open = Vec::new();
+        open_objects("config", config, &mut open);
+        assert!(open.is_empty(), "{open:?}");
+    }
 
     #[test]
     fn each_value_has_a_type_a_default_and_a_comment() {

@@ -10,13 +10,15 @@
 //!   It changes and deletes them only if they have the label of a run.
 //! - A Job has no host access, no privileges, and only the volumes of a run. It mounts no token of
 //!   a ServiceAccount that reads Secrets or creates Pods in `kube-system`.
-//! - The operator never changes the spec of a run, and creates no Lease except its own.
+//! - Of a Pod, and only of one with the label of a run, it changes nothing but the Pod's own limit.
+//! - The operator never changes the spec of a run, and no labels except those that it derives from
+//!   the spec. It creates no Lease except its own.
 //!
 //! # Caveats
 //! - A policy reads no other object. It cannot know whether the run of an owner reference exists,
 //!   and which Agent that run references. The garbage collector deletes children of a run that does
 //!   not exist, but not at once. So a stolen token can still run `restricted` Pods in any namespace
-//!   that is not protected, with the Secrets of that namespace.
+//!   that is not protected, with the Secrets and volumes of that namespace.
 //! - Policies do not apply to reads: the token can read each Secret whose name is known.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Validation};
@@ -39,6 +41,7 @@ pub fn task_operator() -> Vec<ValidatingAdmissionPolicy> {
     vec![
         own_children(),
         own_jobs(),
+        own_pods(),
         own_runs(),
         own_lease(tasks::OPERATOR.lease),
     ]
@@ -140,8 +143,9 @@ fn own_children() -> ValidatingAdmissionPolicy {
 fn own_jobs() -> ValidatingAdmissionPolicy {
     let spec = "variables.pod";
     let volume = "has(one.emptyDir) \
-        || (has(one.configMap) && one.configMap.name.endsWith('-files')) \
-        || (has(one.secret) && one.name == 'credentials' && variables.isDocs) \
+        || (has(one.configMap) && (one.configMap.name.endsWith('-files') || one.name.startsWith('volume-'))) \
+        || (has(one.secret) && ((one.name == 'credentials' && variables.isDocs) || one.name.startsWith('volume-'))) \
+        || (has(one.persistentVolumeClaim) && one.name.startsWith('volume-')) \
         || (has(one.ephemeral) && !has(one.ephemeral.volumeClaimTemplate.spec.volumeName) \
             && !has(one.ephemeral.volumeClaimTemplate.spec.selector) \
             && !has(one.ephemeral.volumeClaimTemplate.spec.dataSource) \
@@ -217,7 +221,68 @@ fn own_jobs() -> ValidatingAdmissionPolicy {
     )
 }
 
+/// Fields of a Pod's spec that the API server lets an update change, except the Pod's own limit. It lets an update
+/// change only the images of containers and init containers, but their whole lists are compared.
+const MUTABLE_POD_FIELDS: &[&str] = &[
+    "affinity",
+    "containers",
+    "initContainers",
+    "nodeSelector",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+];
+
+/// Admits only the limit of a Pod (`spec.activeDeadlineSeconds`), which ends the Pod and keeps its log. The API server
+/// rejects a higher limit and its removal.
+fn own_pods() -> ValidatingAdmissionPolicy {
+    let same = |path: &str| format!("object.{path} == oldObject.{path}");
+    let all = |paths: &mut dyn Iterator<Item = String>| {
+        paths
+            .map(|path| same(&path))
+            .collect::<Vec<_>>()
+            .join(" && ")
+    };
+    let metadata = ["annotations", "finalizers", "labels", "ownerReferences"];
+    let limit =
+        |object: &str| format!("{object}.spec.?activeDeadlineSeconds.orValue({})", i32::MAX);
+    conditional_policy(
+        "own-pods",
+        vec![requests("", &["v1"], &["pods"], &["UPDATE"])],
+        None,
+        &[],
+        vec![
+            bound(
+                format!(
+                    "oldObject.metadata.?labels[?'{}'].orValue('') in ['TaskRun', 'DocsRun']",
+                    names::KIND
+                ),
+                &format!(
+                    "changes Pods with the label '{}' of a run only",
+                    names::KIND
+                ),
+            ),
+            bound(
+                all(&mut metadata.iter().map(|field| format!("metadata.?{field}"))),
+                "changes no labels, annotations, finalizers or owners of a Pod",
+            ),
+            bound(
+                all(&mut MUTABLE_POD_FIELDS
+                    .iter()
+                    .map(|field| format!("spec.?{field}"))),
+                "changes no field of a Pod but 'spec.activeDeadlineSeconds'",
+            ),
+            bound(
+                format!("{} <= {}", limit("object"), limit("oldObject")),
+                "sets or lowers the limit of a Pod only",
+            ),
+        ],
+    )
+}
+
 fn own_runs() -> ValidatingAdmissionPolicy {
+    let labels = |object: &str| format!("{object}.metadata.?labels.orValue({{}})");
+    let own = owned_list(&[names::AGENT, names::SERVICE_NAME, names::TASK_ID]);
     conditional_policy(
         "own-runs",
         vec![requests(
@@ -227,11 +292,20 @@ fn own_runs() -> ValidatingAdmissionPolicy {
             &["UPDATE"],
         )],
         None,
-        &[],
-        vec![bound(
-            "object.spec == oldObject.spec".to_owned(),
-            "changes no spec of a run",
-        )],
+        &[("before", labels("oldObject")), ("after", labels("object"))],
+        vec![
+            bound(
+                "object.spec == oldObject.spec".to_owned(),
+                "changes no spec of a run",
+            ),
+            bound(
+                format!(
+                    "variables.before.all(key, key in variables.after) \
+                     && variables.after.all(key, key in {own} || (key in variables.before && variables.before[key] == variables.after[key]))"
+                ),
+                "changes no label of a run except those for its Agent, service and task",
+            ),
+        ],
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use kube::{CustomResource, CustomResourceExt, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,7 @@ use crate::{
     doc = "Image, environment and limits with which tasks run."
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::volumes_apart(), validation = rules::context_apart())]
 pub struct AgentSpec {
     /// Container image, with a tag or a digest.
     #[schemars(
@@ -67,7 +68,8 @@ pub struct AgentSpec {
     pub env_from: Vec<EnvFrom>,
 
     /// Resource requests and limits of the container. Default: `tasks.defaultResources` of the
-    /// operator's configuration.
+    /// operator's configuration, which sets a memory limit of `512Mi` unless an administrator
+    /// changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
@@ -114,6 +116,13 @@ pub struct AgentSpec {
     /// Writable directory in which the agent starts.
     #[serde(default)]
     pub workspace: Workspace,
+
+    /// Secrets, ConfigMaps and PersistentVolumeClaims that are mounted into the agent's container. In a
+    /// DocsRun, the steps `clone` and `publish` do not mount them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub volumes: Vec<Volume>,
 
     /// Files for every run of this agent. If a file of the run has the same name, the run's file is
     /// used instead.
@@ -165,6 +174,23 @@ pub struct AgentSpec {
     #[schemars(schema_with = "rules::tolerations")]
     pub tolerations: Vec<Toleration>,
 
+    /// Affinity of the Pod to nodes, and to other Pods in the same namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "rules::affinity")]
+    pub affinity: Option<Affinity>,
+
+    /// Labels of the Pod, in addition to those of Orchestrator. Keys of Orchestrator and of the Job
+    /// controller are reserved.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "rules::pod_labels")]
+    pub pod_labels: BTreeMap<String, String>,
+
+    /// Annotations of the Pod, in addition to those of Orchestrator. Keys of Orchestrator, of the Job
+    /// controller and of security profiles are reserved.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "rules::pod_annotations")]
+    pub pod_annotations: BTreeMap<String, String>,
+
     /// PriorityClass of the Pod. Default: the default of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
@@ -211,6 +237,47 @@ pub struct EnvFrom {
     /// ConfigMap in the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<NamedRef>,
+}
+
+/// Volume of the agent's container: exactly one of `secretRef`, `configMapRef` and
+/// `persistentVolumeClaimRef`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.secretRef), has(self.configMapRef), has(self.persistentVolumeClaimRef)].filter(one, one).size() == 1")
+        .message("takes exactly one of 'secretRef', 'configMapRef' and 'persistentVolumeClaimRef'"),
+    validation = Rule::new("self.readOnly || has(self.persistentVolumeClaimRef)")
+        .message("'readOnly' can be false only with 'persistentVolumeClaimRef': a Secret and a ConfigMap are always read-only")
+)]
+pub struct Volume {
+    /// Name of the volume, unique in the Agent.
+    #[schemars(
+        length(min = 1, max = 50),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
+    /// Directory at which the volume is mounted. It must not overlap with another directory of the
+    /// agent.
+    #[schemars(length(max = 255))]
+    #[x_kube(validation = rules::absolute_path(), validation = rules::free_folder())]
+    pub mount_path: String,
+    /// Secret in the same namespace. Each key is a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<NamedRef>,
+    /// ConfigMap in the same namespace. Each key is a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<NamedRef>,
+    /// PersistentVolumeClaim in the same namespace. Its data stays when the run ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim_ref: Option<NamedRef>,
+    /// Whether the agent cannot write to the volume. Only a PersistentVolumeClaim can be writable.
+    /// Default: true.
+    #[serde(default = "default_read_only")]
+    pub read_only: bool,
+}
+
+fn default_read_only() -> bool {
+    true
 }
 
 /// Writable directory in which an agent starts.

@@ -1,5 +1,7 @@
 //! `DocsRun`: documentation for a repository, written by an agent, pushed and verified.
 
+use std::collections::BTreeMap;
+
 use kube::{CustomResource, CustomResourceExt, KubeSchema, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -294,6 +296,13 @@ impl DocsRun {
             ["docs/", name].concat()
         })
     }
+}
+
+/// Returns the labels that the operator sets on a run. Users select runs by them.
+#[must_use]
+pub fn docs_labels(spec: &DocsRunSpec) -> BTreeMap<&'static str, String> {
+    use crate::names::{AGENT, label_value};
+    [(AGENT, label_value(&spec.agent_name))].into()
 }
 
 /// Names of a run's children. Only this module builds them. Each name contains the name of the run,

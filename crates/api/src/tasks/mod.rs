@@ -24,16 +24,16 @@ use crate::{kinds::OperatorRow, policy};
 
 pub use crate::pod::{Amount, EnvSource, EnvVar, KeyRef, NamedRef, Resources};
 pub use agent::{
-    AGENT, Agent, AgentPhase, AgentSpec, AgentStatus, Backoff, EnvFrom, ResultSpec, Retry,
+    AGENT, Agent, AgentPhase, AgentSpec, AgentStatus, Backoff, EnvFrom, ResultSpec, Retry, Volume,
     Workspace,
 };
 pub use docs::{
-    ChangedFiles, DOCS_RUN, DocsRun, DocsRunSpec, DocsRunStatus, Output, names as docs_names,
-    push_intent,
+    ChangedFiles, DOCS_RUN, DocsRun, DocsRunSpec, DocsRunStatus, Output, docs_labels,
+    names as docs_names, push_intent,
 };
 pub use run::{
     AttemptStatus, ChildTtl, Evidence, File, RunPhase, RunPod, TASK_RUN, TaskRun, TaskRunSpec,
-    TaskRunStatus, Version, condition, names,
+    TaskRunStatus, Version, condition, names, run_labels,
 };
 
 /// Maximum total size of all files of a run, in bytes. A ConfigMap holds 1 MiB, and its keys and

@@ -6,12 +6,14 @@ reasons! {
     // A new version of the context, and the prerequisites of a run.
     #[normal] Superseded: "A newer version of the context took the place of this one before it ended.",
         "Nothing. `status.history` has what was known of it.";
+    TaskTaken: "Another TaskRun of the namespace has the same `serviceName` and `taskId`, and came first. Nothing of this one was started.",
+        "The message names the other run. To run its task again, raise its `contextVersion` (`orc context add`). To run both, submit one of them with another `taskId`. The run starts by itself when the other one is deleted, or ended and was cleaned up; it fails at the time in the message.";
     AgentNotFound: "The Agent that the run names does not exist in its namespace.",
         "Create the Agent, or delete the run and submit it again with the right `agentName` (it cannot be changed).";
     AgentNotReady: "The Agent exists, but it says of itself that it cannot be used yet.",
         "Look at the Agent's `Ready` condition: it names what is missing.";
     ContextTooLarge: "The files of a run, the Agent's instructions included, are larger than 900 KiB together.",
-        "Make them smaller, or let the agent fetch them itself.";
+        "Make them smaller with a higher `contextVersion` (for a DocsRun: submit another), or let the agent fetch them itself.";
     StartTimeout: "The agent's container did not start within `startTimeout`, or the operator could not query the Git server of a DocsRun in time.",
         "The message names the cause that was seen last. Fix it, then run it again (`orc retry`).";
 

@@ -226,6 +226,10 @@ pub struct AttemptStatus {
     /// suspended. Also removed when a replacement Pod appears, until the agent runs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<RunPod>,
+    /// Time at which the next attempt is due, present between two attempts. From then on, `deadlineAt`
+    /// is the time until which its Job must be created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<Time>,
     /// Time at which the agent's container of this attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
@@ -324,7 +328,7 @@ crate::phases! {
     /// Phase of a run, for people. Programs should read the conditions.
     pub enum RunPhase for () {
         Pending: "It waits: for its Agent, for a node, for its image, for the next attempt, or until it is resumed.",
-            deadline Deadline::decided("`startTimeout` of the Agent, from the Job's creation; 10 minutes for the Agent, for earlier Pods and for a DocsRun's Git server; the backoff between attempts; none while suspended or rejected by the API server", RunPhase::Failed),
+            deadline Deadline::decided("`startTimeout` of the Agent for everything before the Job, also while the API server rejects it, and again from the Job's creation; 10 minutes without an Agent, and for earlier Pods; the backoff between attempts; none while suspended", RunPhase::Failed),
             undo Undo::Within("the Job is deleted") => [Running, Succeeded, Failed];
         Running: "The agent's container runs.",
             deadline Deadline::decided("`timeout` of the run or the Agent, from the container's start; a DocsRun: 15 minutes more for `publish`, and 10 for the verification", RunPhase::Failed),
@@ -363,8 +367,8 @@ pub const TASK_RUN: KindRow = KindRow {
     crd_name: "taskruns.orchestrator.io",
     singular: "taskrun",
     short_name: "otr",
-    listed: "runs",
-    aliases: &["run"],
+    listed: "taskruns",
+    aliases: &["run", "runs", "tr"],
     is_namespaced: true,
     lifecycle: TaskRunStatus::LIFECYCLE,
     columns: &[
@@ -393,6 +397,18 @@ pub mod condition {
         (CONTEXT_READY, "The ConfigMap with the files exists."),
         (JOB_CREATED, "The Job of this attempt exists."),
     ];
+}
+
+/// Returns the labels that the operator sets on a run. Users select runs by them.
+#[must_use]
+pub fn run_labels(spec: &TaskRunSpec) -> BTreeMap<&'static str, String> {
+    use crate::names::{AGENT, SERVICE_NAME, TASK_ID, label_value};
+    [
+        (AGENT, label_value(&spec.agent_name)),
+        (SERVICE_NAME, label_value(&spec.service_name)),
+        (TASK_ID, spec.task_id.to_string()),
+    ]
+    .into()
 }
 
 /// Names of a run's children. Only this module builds them.

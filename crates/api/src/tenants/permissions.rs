@@ -14,7 +14,7 @@ pub(super) const PERMISSIONS: &[Permission] = permissions! {
     Cluster GROUP, "tenants/status": patch,
         "says how a Tenant stands";
     Cluster "apiextensions.k8s.io", "customresourcedefinitions" ["tenants.orchestrator.io"]: get,
-        "whether the definition of Tenants is being deleted: then no namespace is";
+        "whether the definition of Tenants is being deleted: then no namespace is; whether it has all fields of this operator, for `/readyz`";
     Cluster "", "namespaces": create delete get list patch watch,
         "a Tenant's namespace; all are watched, because one of the wanted name may be someone else's";
     Watched "", "resourcequotas": create delete get list patch watch,

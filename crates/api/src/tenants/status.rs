@@ -88,7 +88,7 @@ pub struct Usage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Used>,
     /// Total size that all volumes request, in bytes. Present only if
-    /// `spec.resources.storage.request` is set.
+    /// `spec.resources.storage.total` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Used>,
     /// Number of unfinished Pods, without the probe Pods.

@@ -185,7 +185,8 @@ pub struct TenantResources {
     /// Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<RequestAndLimit>,
-    /// Total and maximum size of the volumes in the namespace, in bytes. Default: unlimited.
+    /// Size of all volumes together and of each volume in the namespace, in bytes. Default:
+    /// unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Volumes>,
     /// Maximum number of unfinished Pods in the namespace, without the probe Pods. Default: `pods`
@@ -215,11 +216,11 @@ pub struct Volumes {
     /// Maximum size that all volumes together may request. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
-    pub request: Option<Amount>,
-    /// Maximum size that a single volume may request. Default: unlimited.
+    pub total: Option<Amount>,
+    /// Maximum size that each volume may request. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::more_than_zero())]
-    pub limit: Option<Amount>,
+    pub per_volume: Option<Amount>,
 }
 
 /// Limit for a number of objects.

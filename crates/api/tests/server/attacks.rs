@@ -117,6 +117,16 @@ fn by_rights() -> Vec<Attack> {
             => Policy, "spec.env 'K' names the ConfigMap 'settings': 'author' must be allowed to 'create pods' or to 'get configmaps'";
         "ConfigMap by envFrom": Author, new_agent(json!({ "envFrom": [{ "configMapRef": { "name": "settings" } }] }))
             => Policy, CONFIG_MAPS;
+        "Secret by a volume": Author, new_agent(json!({ "volumes": [{ "name": "v", "mountPath": "/v", "secretRef": { "name": "vault" } }] }))
+            => Policy, "spec.volumes names the Secret 'vault': 'author' must be allowed to 'create pods' or to 'get secrets'";
+        "ConfigMap by a volume": Author, new_agent(json!({ "volumes": [{ "name": "v", "mountPath": "/v", "configMapRef": { "name": "settings" } }] }))
+            => Policy, "spec.volumes names the ConfigMap 'settings': 'author' must be allowed to 'create pods' or to 'get configmaps'";
+        "a claim by who may get Secrets": Reader, new_agent(json!({ "volumes": [{ "name": "v", "mountPath": "/v", "persistentVolumeClaimRef": { "name": "data" } }] }))
+            => Policy, "spec.volumes names the PersistentVolumeClaim 'data': 'reader' must be allowed to 'create pods' in the namespace";
+        "a backend of a Service by a label": Author, new_agent(json!({ "podLabels": { "app": "shop" } }))
+            => Policy, "spec.podLabels: 'author' must be allowed to 'create pods' in the namespace";
+        "an injector's credentials by an annotation": Author, new_agent(json!({ "podAnnotations": { "vault.example.com/inject": "true" } }))
+            => Policy, "spec.podAnnotations: 'author' must be allowed to 'create pods' in the namespace";
         "another ServiceAccount": Author, new_agent(json!({ "serviceAccountName": "robot" }))
             => Policy, "spec.serviceAccountName names the ServiceAccount 'robot': 'author' must be allowed to 'create pods' or to 'impersonate'";
         "another ServiceAccount without its token": Author, new_agent(json!({ "serviceAccountName": "robot", "automountToken": false }))

@@ -12,7 +12,7 @@ use api::{
         AgentPhase, AgentSpec, AgentStatus, Amount, AttemptStatus, Backoff, ChangedFiles, ChildTtl,
         DocsRunSpec, DocsRunStatus, EnvFrom, EnvSource, EnvVar, Evidence, File, KeyRef, NamedRef,
         Output, Resources, ResultSpec, Retry, RunPhase, RunPod, TaskRunSpec, TaskRunStatus,
-        Version, Workspace,
+        Version, Volume, Workspace,
     },
 };
 
@@ -20,8 +20,11 @@ pub(crate) use tenants::{tenant_spec, tenant_status};
 
 mod tenants;
 use k8s_openapi::{
-    api::core::v1::Toleration,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    api::core::v1::{
+        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+        PodAffinityTerm, PodAntiAffinity, PreferredSchedulingTerm, Toleration,
+    },
+    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time},
 };
 
 fn time(seconds: i64) -> Result<Time> {
@@ -132,6 +135,7 @@ pub(crate) fn agent_spec() -> AgentSpec {
             size: amount("2Gi"),
             storage_class_name: Some("fast".to_owned()),
         },
+        volumes: volumes(),
         instructions: vec![file("house-rules.md")],
         timeout: Duration::from_secs(5400).into(),
         start_timeout: Duration::from_secs(61).into(),
@@ -149,7 +153,71 @@ pub(crate) fn agent_spec() -> AgentSpec {
             effect: Some("NoExecute".to_owned()),
             toleration_seconds: Some(30),
         }],
+        affinity: Some(affinity()),
+        pod_labels: map([("example.com/team", "writers".to_owned())]),
+        pod_annotations: map([("example.com/owner", "a person".to_owned())]),
         priority_class_name: Some("low".to_owned()),
+    }
+}
+
+fn volumes() -> Vec<Volume> {
+    let volume = |name: &str, path: &str, references: [Option<NamedRef>; 3], read_only| {
+        let [secret_ref, config_map_ref, persistent_volume_claim_ref] = references;
+        Volume {
+            name: name.to_owned(),
+            mount_path: path.to_owned(),
+            secret_ref,
+            config_map_ref,
+            persistent_volume_claim_ref,
+            read_only,
+        }
+    };
+    vec![
+        volume("keys", "/keys", [Some(named("keys")), None, None], true),
+        volume(
+            "rules",
+            "/opt/rules",
+            [None, Some(named("rules")), None],
+            true,
+        ),
+        volume("cache", "/cache", [None, None, Some(named("cache"))], false),
+    ]
+}
+
+fn affinity() -> Affinity {
+    let requirement = |operator: &str, values: &[&str]| NodeSelectorRequirement {
+        key: "example.com/zone".to_owned(),
+        operator: operator.to_owned(),
+        values: Some(values.iter().map(|value| (*value).to_owned()).collect()),
+    };
+    let term = |requirement| NodeSelectorTerm {
+        match_expressions: Some(vec![requirement]),
+        match_fields: None,
+    };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+                node_selector_terms: vec![term(requirement("In", &["a", "b"]))],
+            }),
+            preferred_during_scheduling_ignored_during_execution: Some(vec![
+                PreferredSchedulingTerm {
+                    weight: 10,
+                    preference: term(requirement("Gt", &["4"])),
+                },
+            ]),
+        }),
+        pod_affinity: None,
+        pod_anti_affinity: Some(PodAntiAffinity {
+            required_during_scheduling_ignored_during_execution: Some(vec![PodAffinityTerm {
+                label_selector: Some(LabelSelector {
+                    match_labels: Some(map([("app", "web".to_owned())])),
+                    match_expressions: None,
+                }),
+                topology_key: "kubernetes.io/hostname".to_owned(),
+                ..PodAffinityTerm::default()
+            }]),
+            preferred_during_scheduling_ignored_during_execution: None,
+        }),
     }
 }
 
@@ -200,6 +268,7 @@ pub(crate) fn docs_spec() -> DocsRunSpec {
 fn progress() -> Result<CommonStatus> {
     Ok(CommonStatus {
         observed_generation: 5,
+        reason: Some("Progressing".to_owned()),
         message: Some("It waits for the ServiceAccount 'writer'.".to_owned()),
         last_updated: Some(time(9)?),
         conditions: vec![Condition {
@@ -278,6 +347,7 @@ pub(crate) fn run_status() -> Result<TaskRunStatus> {
             attempts: 2,
             disruptions: 1,
             pod: Some(run_pod()?),
+            next_attempt_at: Some(time(2)?),
             started_at: Some(time(3)?),
             finished_at: Some(time(8)?),
             result: Some(evidence()?),
@@ -320,6 +390,7 @@ pub(crate) fn docs_status() -> Result<DocsRunStatus> {
             attempts: 2,
             disruptions: 1,
             pod: Some(run_pod()?),
+            next_attempt_at: Some(time(2)?),
             started_at: Some(time(3)?),
             finished_at: Some(time(8)?),
             result: Some(evidence()?),

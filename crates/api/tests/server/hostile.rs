@@ -25,7 +25,6 @@ use crate::{
 
 /// Returns fields of a Pod that would free a container from its limits, as pointer and value.
 fn privileges() -> Vec<(&'static str, Value)> {
-    let host = json!([{ "name": "host", "hostPath": { "path": "/" } }]);
     vec![
         ("/privileged", json!(true)),
         ("/securityContext", json!({ "privileged": true })),
@@ -40,7 +39,12 @@ fn privileges() -> Vec<(&'static str, Value)> {
         ("/hostUsers", json!(true)),
         ("/hostPath", json!("/")),
         ("/shareProcessNamespace", json!(true)),
-        ("/volumes", host.clone()),
+        ("/volumes/0/hostPath", json!({ "path": "/" })),
+        ("/volumes/0/projected", json!({ "sources": [] })),
+        ("/volumes/0/csi", json!({ "driver": "secrets" })),
+        ("/volumes/0/secretRef/namespace", json!("kube-system")),
+        ("/volumes/0/subPath", json!("..")),
+        ("/volumes/0/mountPropagation", json!("Bidirectional")),
         (
             "/volumeMounts",
             json!([{ "name": "host", "mountPath": "/host" }]),
@@ -64,7 +68,14 @@ fn privileges() -> Vec<(&'static str, Value)> {
         ),
         ("/nodeName", json!("control-plane")),
         ("/schedulerName", json!("mine")),
-        ("/affinity", json!({})),
+        (
+            "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/namespaces",
+            json!(["kube-system"]),
+        ),
+        (
+            "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/namespaceSelector",
+            json!({}),
+        ),
         ("/template", json!({ "spec": { "hostPID": true } })),
         ("/podTemplate", json!({ "spec": { "hostPID": true } })),
         ("/automountServiceAccountToken", json!(true)),

@@ -277,6 +277,15 @@ async fn valid_specs_are_accepted_and_understood() -> Result<()> {
             ("nodeSelector", json!({ "kubernetes.io/os": "linux", "empty": "" })),
             ("tolerations", json!([{ "operator": "Exists", "value": "" }, { "key": "a" }])),
             ("retry", json!({ "backoff": { "initial": "5m", "max": "300s" } })),
+            ("volumes", json!([
+                { "name": "a", "mountPath": "/data", "secretRef": { "name": "s" } },
+                { "name": "b", "mountPath": "/data2", "configMapRef": { "name": "s" }, "readOnly": true },
+                { "name": "c", "mountPath": "/home/agent2", "persistentVolumeClaimRef": { "name": "s" }, "readOnly": false },
+            ])),
+            ("podLabels", json!({ "app.kubernetes.io/name": "web", "team": "" })),
+            ("podAnnotations", json!({ "example.com/text": "any text: {}" })),
+            ("affinity", json!({ "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+                { "labelSelector": {}, "topologyKey": "topology.kubernetes.io/zone" }] } })),
             ("image", json!("localhost:5000/a/b_c:1.0@sha256:00")),
         ] {
             let spec = changed(Kind::Agent.least(), &[(field, value)]);

@@ -9,7 +9,7 @@ use api::{
 use http::Method;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{ConfigMap, ServiceAccount},
+    core::v1::{ConfigMap, Pod, ServiceAccount},
     rbac::v1::PolicyRule,
 };
 use serde_json::{Value, json};
@@ -35,6 +35,9 @@ const LEVEL: &str = "creates Pods of the Pod Security level 'restricted' only";
 const VOLUMES: &str = "creates Pods with the volumes of a run only";
 const CONTAINERS: &str = "creates Pods with the containers of a run only";
 const TOKEN: &str = "say whether its token is mounted";
+const PODS: &str = "changes Pods with the label 'orchestrator.io/kind' of a run only";
+const POD_MARKS: &str = "changes no labels, annotations, finalizers or owners of a Pod";
+const POD_FIELDS: &str = "changes no field of a Pod but 'spec.activeDeadlineSeconds'";
 const POWER: &str = "mounts no token of a ServiceAccount that may read Secrets";
 
 fn metadata(kind: &str, name: &str) -> Value {
@@ -288,6 +291,9 @@ fn others(env: &Env) -> Vec<Ask> {
         ask("a patch", Method::PATCH, path, Some(body), Some(says))
     };
     let job = |name: &str| folder("batch", here, &format!("jobs/{name}"));
+    let of_pod = |name: &str, body: Value, says| patch(at(&format!("pods/{name}")), body, says);
+    let another_image = with(container("agent"), &json!({ "image": "b:1" }));
+    let toleration = json!([{ "operator": "Exists" }]);
     let lease = |what: &str, name: &str, says| {
         let path = folder("coordination.k8s.io", here, "leases");
         ask(
@@ -336,6 +342,37 @@ fn others(env: &Env) -> Vec<Ask> {
             json!({ "metadata": { "ownerReferences": null } }),
             KEPT,
         ),
+        of_pod("foreign", limit(), PODS),
+        of_pod(
+            "ours",
+            json!({ "spec": { "containers": [another_image, container("sidecar")] } }),
+            POD_FIELDS,
+        ),
+        of_pod(
+            "ours",
+            json!({ "spec": { "tolerations": toleration } }),
+            POD_FIELDS,
+        ),
+        of_pod(
+            "ours",
+            json!({ "metadata": { "labels": { names::NAME: "b" } } }),
+            POD_MARKS,
+        ),
+        of_pod(
+            "ours",
+            json!({ "metadata": { "annotations": { "a": "b" } } }),
+            POD_MARKS,
+        ),
+        of_pod(
+            "ours",
+            json!({ "metadata": { "finalizers": ["a.example/b"] } }),
+            POD_MARKS,
+        ),
+        of_pod(
+            "ours",
+            json!({ "metadata": { "ownerReferences": null } }),
+            POD_MARKS,
+        ),
         lease(
             "another Lease",
             "orchestrator-tenants",
@@ -351,7 +388,17 @@ fn others(env: &Env) -> Vec<Ask> {
             json!({ "spec": { "cancel": true } }),
             "changes no spec of a run",
         ),
+        patch(
+            Kind::TaskRun.path(here, "/stored"),
+            json!({ "metadata": { "labels": { "team": "red" } } }),
+            "changes no label of a run except",
+        ),
     ]
+}
+
+/// Returns a patch that sets the limit of a Pod.
+fn limit() -> Value {
+    json!({ "spec": { "activeDeadlineSeconds": 1 } })
 }
 
 /// Returns the usual requests of the operator.
@@ -367,6 +414,12 @@ fn usual(env: &Env) -> Vec<Ask> {
             "resources": { "requests": { "storage": "1Gi" } },
         } } } },
     ]);
+    let mut agents = pod();
+    agents["volumes"] = json!([
+        { "name": "volume-keys", "secret": { "secretName": "keys" } },
+        { "name": "volume-rules", "configMap": { "name": "rules" } },
+        { "name": "volume-data", "persistentVolumeClaim": { "claimName": "data" } },
+    ]);
     let lent = |name: &str| {
         with(
             pod(),
@@ -379,6 +432,7 @@ fn usual(env: &Env) -> Vec<Ask> {
     vec![
         job(env, "a TaskRun's Job", "TaskRun", pod(), None),
         job(env, "a DocsRun's Job", "DocsRun", docs, None),
+        job(env, "volumes of an Agent", "TaskRun", agents, None),
         job(
             env,
             "a token that reaches little",
@@ -414,7 +468,30 @@ fn usual(env: &Env) -> Vec<Ask> {
             Some(json!({ "spec": { "suspend": false } })),
             None,
         ),
+        ask(
+            "the limit of a Job",
+            Method::PATCH,
+            ours(),
+            Some(json!({ "spec": { "activeDeadlineSeconds": 1, "parallelism": 0 } })),
+            None,
+        ),
+        ask(
+            "the limit of a Pod",
+            Method::PATCH,
+            folder("", here, "pods/ours"),
+            Some(limit()),
+            None,
+        ),
         ask("the end of a Job", Method::DELETE, ours(), None, None),
+        ask(
+            "the labels of a run",
+            Method::PATCH,
+            Kind::TaskRun.path(here, "/stored"),
+            Some(json!({ "metadata": { "labels": {
+                names::AGENT: "writer", names::SERVICE_NAME: "shop", names::TASK_ID: "7",
+            } } })),
+            None,
+        ),
         ask(
             "a finalizer",
             Method::PATCH,
@@ -462,6 +539,9 @@ async fn things(env: &Env) -> Result<()> {
             // A webhook of the cluster may add a container. The Job can still be suspended.
             spec["containers"] = json!([container("agent"), container("sidecar")]);
         }
+        let of_pod = with(spec.clone(), &json!({ "serviceAccountName": "permitted" }));
+        let one: Pod = serde_json::from_value(json!({ "metadata": metadata, "spec": of_pod }))?;
+        make(&env.api(), &one).await?;
         let job: Job = serde_json::from_value(json!({
             "metadata": metadata, "spec": { "suspend": true, "template": { "spec": spec } },
         }))?;

@@ -17,7 +17,7 @@ pub(crate) struct Wrong {
 /// Rows of `what: changes of a valid spec => field that is named, words about it;`. A change sets a
 /// field, or removes it if the value is `(gone())`.
 macro_rules! wrong {
-    ($valid:expr; $($what:literal: $($field:ident = $value:tt),+ => $at:literal, $says:expr;)+) => {
+    ($valid:expr; $($what:literal: $($field:ident = $value:tt),+ => $at:expr, $says:expr;)+) => {
         vec![$(Wrong {
             what: $what,
             spec: changed($valid, &[$((stringify!($field), json!($value))),+]),
@@ -46,6 +46,24 @@ fn gone() -> Value {
     json!("(gone)")
 }
 
+/// Returns volumes of Secrets at these paths, with this name or with a name of its own for each.
+fn secrets_at(paths: &[&str], name: &str) -> Value {
+    let volume = |(index, path): (usize, &&str)| {
+        let name = match name {
+            "" => format!("volume-{index}"),
+            name => name.to_owned(),
+        };
+        json!({ "name": name, "mountPath": path, "secretRef": { "name": "s" } })
+    };
+    paths.iter().enumerate().map(volume).collect()
+}
+
+/// Returns an affinity to nodes with this requirement.
+fn node_term(requirement: Value) -> Value {
+    let terms = json!([{ "matchExpressions": [requirement] }]);
+    json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } })
+}
+
 /// Returns files with these names.
 pub(crate) fn files(names: &[&str]) -> Value {
     names
@@ -69,6 +87,12 @@ const QUANTITY: &str = "must be a quantity that is not negative, such as 2, '500
 const ORDER: &str = "'initial' must not be longer than 'max'";
 const PATH: &str = "must be an absolute path, such as '/workspace/context'";
 const TAKEN: &str = "must not be, be in or hold '/proc'";
+const FREE: &str = "or '/workspace'; choose a folder of its own, such as '/data'";
+const VOLUME: &str =
+    "takes exactly one of 'secretRef', 'configMapRef' and 'persistentVolumeClaimRef'";
+const APART: &str = "'mountPath' of a volume must not be, or be in, that of another one";
+const RESERVED: &str = "must not have keys of Orchestrator";
+const TERM: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]";
 const PULL: &str = "must be one of 'Always', 'IfNotPresent', 'Never'";
 const OURS: &str = "must not be 'HOME' nor begin with 'ORCHESTRATOR_': Orchestrator sets those";
 const KEY: &str = "takes exactly one of 'secretKeyRef' and 'configMapKeyRef'";
@@ -162,6 +186,54 @@ pub(crate) fn agents() -> Vec<Wrong> {
             => "spec.tolerations[0]", "'value' must be empty where 'operator' is 'Exists'";
         "toleration's time": tolerations = [{ "key": "a", "tolerationSeconds": 1 }]
             => "spec.tolerations[0]", "'tolerationSeconds' needs the 'effect' 'NoExecute'";
+
+        "volume of nothing": volumes = [{ "name": "a", "mountPath": "/a" }] => "spec.volumes[0]", VOLUME;
+        "volume of two": volumes = [{ "name": "a", "mountPath": "/a", "secretRef": { "name": "s" }, "configMapRef": { "name": "c" } }]
+            => "spec.volumes[0]", VOLUME;
+        "writable Secret": volumes = [{ "name": "a", "mountPath": "/a", "secretRef": { "name": "s" }, "readOnly": false }]
+            => "spec.volumes[0]", "'readOnly' can be false only with 'persistentVolumeClaimRef'";
+        "volume twice": volumes = (secrets_at(&["/a", "/b"], "same")) => "spec.volumes[1]", "Duplicate value";
+        "volume's name": volumes = [{ "name": "A b", "mountPath": "/a", "secretRef": { "name": "s" } }]
+            => "spec.volumes[0].name", "should match";
+        "17 volumes": volumes = (secrets_at(&["/a"; 17], "")) => "spec.volumes", "must have at most 16 items";
+        "volume at a relative path": volumes = (secrets_at(&["data"], "")) => "spec.volumes[0].mountPath", PATH;
+        "volume upwards": volumes = (secrets_at(&["/data/../etc"], "")) => "spec.volumes[0].mountPath", PATH;
+        "volume over the workspace": volumes = (secrets_at(&["/workspace"], "")), contextPath = "/context" => "spec.volumes[0].mountPath", FREE;
+        "volume in the workspace": volumes = (secrets_at(&["/workspace/source/docs"], "")) => "spec.volumes[0].mountPath", FREE;
+        "volume over the home": volumes = (secrets_at(&["/home"], "")) => "spec.volumes[0].mountPath", FREE;
+        "volume over the token": volumes = (secrets_at(&["/var/run/secrets/kubernetes.io/serviceaccount"], ""))
+            => "spec.volumes[0].mountPath", FREE;
+        "volume over the result": volumes = (secrets_at(&["/dev/termination-log"], "")) => "spec.volumes[0].mountPath", FREE;
+        "a volume over the files": volumes = (secrets_at(&["/opt/context"], "")), contextPath = "/opt/context/files"
+            => "spec.volumes", "'mountPath' of a volume must not be, be in or hold 'contextPath'";
+        "two volumes at one path": volumes = (secrets_at(&["/a", "/a"], "")) => "spec.volumes", APART;
+        "a volume in another": volumes = (secrets_at(&["/a", "/a/b"], "")) => "spec.volumes", APART;
+        "a volume around another": volumes = (secrets_at(&["/a/b", "/a"], "")) => "spec.volumes", APART;
+
+        "our label": podLabels = { "orchestrator.io/uid": "u" } => "spec.podLabels", RESERVED;
+        "label of a subdomain of ours": podLabels = { "docs.orchestrator.io/uid": "u" } => "spec.podLabels", RESERVED;
+        "our plain label": podLabels = { "task-id": "7" } => "spec.podLabels", RESERVED;
+        "label of a Job": podLabels = { "batch.kubernetes.io/job-name": "j" } => "spec.podLabels", RESERVED;
+        "old label of a Job": podLabels = { "controller-uid": "u" } => "spec.podLabels", RESERVED;
+        "label's key": podLabels = { "a b": "c" } => "spec.podLabels", "keys must be those of labels";
+        "label's value": podLabels = { "a": "b c" } => "spec.podLabels.a", "should match";
+        "our annotation": podAnnotations = { "orchestrator.io/attempt-spec": "{}" } => "spec.podAnnotations", RESERVED;
+        "another security profile": podAnnotations = { "container.apparmor.security.beta.kubernetes.io/agent": "unconfined" }
+            => "spec.podAnnotations", "must not have keys of security profiles";
+        "annotation's key": podAnnotations = { "a b": "c" } => "spec.podAnnotations", "keys must be those of annotations";
+        "long annotation": podAnnotations = { "a": ("b".repeat(4097)) } => "spec.podAnnotations.a", "may not be more than 4096";
+
+        "affinity to no node": affinity = { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [] } } }
+            => "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", "at least 1 items";
+        "affinity without values": affinity = (node_term(json!({ "key": "a", "operator": "In" })))
+            => TERM, "'In' and 'NotIn' need 'values'";
+        "affinity with too many values": affinity = (node_term(json!({ "key": "a", "operator": "Exists", "values": ["b"] })))
+            => TERM, "'Exists' and 'DoesNotExist' take no 'values'";
+        "affinity above no number": affinity = (node_term(json!({ "key": "a", "operator": "Gt", "values": ["b"] })))
+            => TERM, "'Gt' and 'Lt' need one number in 'values'";
+        "affinity's weight": affinity = { "podAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+            { "weight": 101, "podAffinityTerm": { "labelSelector": {}, "topologyKey": "zone" } }] } }
+            => "spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight", "less than or equal to 100";
     }
 }
 

@@ -1,13 +1,19 @@
 //! `completion`
 
-use clap_complete::{Shell, generate};
+use crate::{
+    Exit,
+    arguments::{Completion, KnownShell},
+    failure::Failure,
+    session::Session,
+};
 
-use crate::{Exit, arguments::Completion, command, failure::Failure, session::Session};
-
-pub(crate) fn run(verb: Completion, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let mut script = Vec::new();
-    let mut command = command(session.environment);
-    generate(Shell::from(verb.shell), &mut command, "orc", &mut script);
-    session.out.write_all(&script)?;
+/// Prints the script for a shell. The scripts ask this program at each press of Tab, so they do not
+/// change with its commands.
+pub(crate) fn run(verb: &Completion, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    session.print(match verb.shell {
+        KnownShell::Bash => include_str!("completion/orc.bash"),
+        KnownShell::Zsh => include_str!("completion/orc.zsh"),
+        KnownShell::Fish => include_str!("completion/orc.fish"),
+    })?;
     Ok(Exit::Ok)
 }

@@ -1,8 +1,6 @@
 //! `context add`
 
-use std::path::{Path, PathBuf};
-
-use api::tasks::{File, TASK_RUN};
+use api::tasks::TASK_RUN;
 
 use crate::{
     Exit,
@@ -22,7 +20,7 @@ pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<E
             verb.run
         )));
     }
-    let added = read(&verb.files, session)?;
+    let added = files::read_with_input(&verb.files, session.environment.input)?;
     if verb.dry_run == Some(DryRun::Client) {
         for file in &added {
             let named = if file.filename.is_empty() {
@@ -59,18 +57,4 @@ pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<E
         return Ok(Exit::Ok);
     }
     wait::afterwards(session, &server, verb.run, &verb.wait_options).await
-}
-
-fn read(paths: &[PathBuf], session: &Session<'_>) -> Result<Vec<File>, Failure> {
-    let is_input = |path: &&PathBuf| path.as_path() == Path::new("-");
-    let (inputs, others): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(is_input);
-    if inputs.len() > 1 {
-        return Err(Failure::client("'-' can be read once only"));
-    }
-    let others: Vec<PathBuf> = others.into_iter().cloned().collect();
-    let mut added = files::read(&others)?;
-    if !inputs.is_empty() {
-        added.push(files::read_input(&mut (session.environment.input)())?);
-    }
-    Ok(added)
 }

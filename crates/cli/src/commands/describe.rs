@@ -13,7 +13,8 @@ use crate::{
     output,
     related::{self, Children},
     session::{Server, Session},
-    state, target,
+    state,
+    target::{self, Target},
     text::{Paint, Table, Tone, age, between, cell, clean, moment, span, stamp, toned, wrap},
 };
 
@@ -24,7 +25,7 @@ const LABEL_WIDTH: usize = 14;
 const MAX_SHOWN_EVENTS: usize = 20;
 
 pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let name = target::object(&target::one_word(&verb.target)).map_err(Failure::Client)?;
+    let target = target::any_kind(&target::one_word(&verb.target)).map_err(Failure::Client)?;
     let server = session.server().await?;
     let page = Page {
         now: session.now(),
@@ -32,7 +33,11 @@ pub(crate) async fn run(verb: Describe, session: &mut Session<'_>) -> Result<Exi
         width: session.width(),
         room: session.room(),
     };
-    let object = server.get(&name).await?;
+    let object = match target {
+        Target::Run(name) => server.find(&name).await?,
+        Target::Object(name) => server.get(&name).await?,
+    };
+    let name = object.name.clone();
     let related = match name.is_run() {
         true => Some(Related::of(&server, &object).await),
         false => None,

@@ -9,9 +9,9 @@ use crate::{
     Exit,
     arguments::Events,
     failure::Failure,
-    related,
+    related::{self, tenant},
     session::{Server, Session},
-    text::{Cell, Table, Tone, age, cell, toned},
+    text::{Cell, Table, Tone, age, cell, clean, toned},
     view,
 };
 
@@ -21,17 +21,20 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = verb.of.run;
-    let events = read(&server, &run).await?;
+    let run = verb.of.target;
+    let (events, unread) = read(&server, &run).await?;
+    for why in &unread {
+        session.remark(&format!("not shown: {}", clean(why)))?;
+    }
     let mut table = table();
     for event in &events {
         table.push(row(event, session.now()));
     }
-    if table.is_empty() {
+    if table.is_empty() && unread.is_empty() {
         session.remark(&format!(
             "no Events of {run} or its children; the server keeps them for about an hour"
         ))?;
-    } else {
+    } else if !table.is_empty() {
         session.print(&table.render(session.paint, session.room()))?;
     }
     if !verb.watch {
@@ -46,7 +49,9 @@ pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit,
             }
             () = tokio::time::sleep(PERIOD) => {}
         }
-        for event in read(&server, &run).await? {
+        // The reasons for missing Events were printed above.
+        let (events, _unread) = read(&server, &run).await?;
+        for event in events {
             if seen.insert(identity(&event)) {
                 let row = row(&event, session.now());
                 table.widen(&row);
@@ -56,10 +61,15 @@ pub(crate) async fn run(verb: Events, session: &mut Session<'_>) -> Result<Exit,
     }
 }
 
-async fn read(server: &Server, name: &ObjectName) -> Result<Vec<Event>, Failure> {
-    let run = server.get(name).await?;
-    let children = related::children(server, &run).await?;
-    related::events(server, &run, &children).await
+/// Reads the Events of a run or a Tenant, and why a part of them could not be read.
+async fn read(server: &Server, name: &ObjectName) -> Result<(Vec<Event>, Vec<String>), Failure> {
+    let object = server.get(name).await?;
+    if tenant::is_tenant(&object) {
+        return Ok(tenant::events(server, &object).await);
+    }
+    let children = related::children(server, &object).await?;
+    let events = related::events(server, &object, &children).await?;
+    Ok((events, Vec::new()))
 }
 
 /// Returns the key of an Event. A repeated Event is the same object with a new `resourceVersion`,

@@ -18,17 +18,26 @@ use crate::{
     text::{clean, moment},
 };
 
+mod follow;
+mod tenant;
+
+pub(crate) use follow::until_finished;
+
 /// Interval between checks whether a container has started.
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let wanted = wanted(&verb)?;
     let server = session.server().await?;
+    if !verb.of.target.is_run() {
+        let tenant = server.get(&verb.of.target).await?;
+        return tenant::print(&server, &tenant, verb.follow, session).await;
+    }
     let (mut attempt, mut is_any) = (verb.attempt, false);
     for container in wanted {
         let mut said = String::new();
         loop {
-            let run = server.get(&verb.of.run).await?;
+            let run = server.get(&verb.of.target).await?;
             let pods = related::pods(&server, &run).await?;
             let number = attempt.unwrap_or_else(|| last_attempt(&run, &pods));
             let pod = of_attempt(&pods, run.version(), number);
@@ -38,7 +47,7 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
                     is_any = true;
                     let log = Log {
                         pod: pod.metadata.name.clone().unwrap_or_default(),
-                        container,
+                        container: container.to_owned(),
                         is_followed: verb.follow,
                         prefix: verb.all.then(|| format!("[{container}] ")),
                     };
@@ -83,15 +92,23 @@ fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
         Some(Step::Agent) | None => AGENT,
         Some(Step::Publish) => "publish",
     };
-    let has_steps = *verb.of.run.kind == DOCS_RUN;
+    let target = &verb.of.target;
+    if !target.is_run() {
+        return match verb.attempt.is_some() || verb.container.is_some() || verb.all {
+            true => Err(Failure::client(format!(
+                "{target} has no attempts and no steps: '--attempt', '-c' and '--all' are for runs"
+            ))),
+            false => Ok(Vec::new()),
+        };
+    }
+    let has_steps = *target.kind == DOCS_RUN;
     if has_steps && verb.all {
         Ok(STEPS.to_vec())
     } else if has_steps || one == AGENT {
         Ok(vec![one])
     } else {
         Err(Failure::client(format!(
-            "{} has no container '{one}': its only one is '{AGENT}'",
-            verb.of.run
+            "{target} has no container '{one}': its only one is '{AGENT}'"
         )))
     }
 }
@@ -130,7 +147,7 @@ fn other_step(pod: &Pod, container: &str) -> Option<String> {
 /// The log of one container.
 struct Log {
     pod: String,
-    container: &'static str,
+    container: String,
     is_followed: bool,
     /// The prefix of each line.
     prefix: Option<String>,
@@ -141,17 +158,11 @@ impl Log {
     async fn print(&self, server: &Server, session: &mut Session<'_>) -> Result<bool, Failure> {
         let pods: Api<Pod> = Api::namespaced(server.client.clone(), &server.namespace);
         let how = LogParams {
-            container: Some(self.container.to_owned()),
+            container: Some(self.container.clone()),
             follow: self.is_followed,
             ..LogParams::default()
         };
-        let request = || Request {
-            verb: "get",
-            kind: "Pod",
-            resource: "pods/log",
-            name: Some(self.pod.clone()),
-            namespace: Some(server.namespace.clone()),
-        };
+        let request = || log_request(server, &self.pod);
         let log = ask(request(), pods.log_stream(&self.pod, &how)).await?;
         let mut log = std::pin::pin!(log);
         let mut buffer = vec![0; 16 * 1024];
@@ -186,6 +197,16 @@ impl Log {
             session.out.flush()?;
         }
         Ok(true)
+    }
+}
+
+fn log_request(server: &Server, pod: &str) -> Request {
+    Request {
+        verb: "get",
+        kind: "Pod",
+        resource: "pods/log",
+        name: Some(pod.to_owned()),
+        namespace: Some(server.namespace.clone()),
     }
 }
 
@@ -253,6 +274,13 @@ fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
             }
             None => format!("{which} has no log: its container has not started"),
         },
+        None if !has_begun(run) => {
+            let state = match is_over {
+                true => "the run ended before",
+                false => "no container has started yet",
+            };
+            format!("{which} has no log: {state}; {}", clean(&run.message()))
+        }
         None if !is_over => format!("{which} has no Pod now"),
         None => {
             let known = match evidence(run).as_str() {
@@ -273,6 +301,14 @@ fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
         ]
     };
     Failure::Gone { message, next }
+}
+
+/// Returns whether a container of this version has ever started. The status records its Pod, its
+/// result, or the time of the start.
+fn has_begun(run: &Object) -> bool {
+    let known = ["status.pod", "status.startedAt", "status.result.podName"];
+    let is_recorded = run.recorded_version() == run.version();
+    is_recorded && known.iter().any(|path| !run.at(path).is_null())
 }
 
 /// Formats the result of the run's last attempt in one line.
@@ -351,9 +387,43 @@ mod tests {
             failure.message(),
             "attempt 1 of TaskRun 'shop-7', version 1, has no log any more: logs live only as long as the Pod, and it no longer exists; status.result has what is known: NonZeroExit, exit code 3, Pod 'p', node 'n', ended 2026-01-01T00:00:00Z"
         );
-        let failure = gone(&a_run(&json!({}), &json!({})), 1, None, AGENT);
+        let running = json!({ "contextVersion": 1, "phase": "Running", "attempts": 1,
+            "startedAt": "2026-01-01T00:00:00Z" });
+        let failure = gone(&a_run(&json!({}), &running), 1, None, AGENT);
         assert!(failure.message().ends_with("has no Pod now"));
         assert_eq!(failure.advice()[0].1, "why shop-7");
+    }
+
+    #[test]
+    fn a_run_that_never_began_says_so() {
+        let waiting = json!({ "contextVersion": 1, "phase": "Pending", "attempts": 1,
+            "message": "Agent 'writer' does not exist" });
+        let failure = gone(&a_run(&json!({}), &waiting), 1, None, AGENT);
+        assert_eq!(
+            failure.message(),
+            "attempt 1 of TaskRun 'shop-7', version 1, has no log: no container has started yet; Agent 'writer' does not exist"
+        );
+        // The status of an earlier version says nothing about this one.
+        let again = json!({ "contextVersion": 1, "startedAt": "2026-01-01T00:00:00Z" });
+        let again = gone(
+            &a_run(&json!({ "contextVersion": 2 }), &again),
+            1,
+            None,
+            AGENT,
+        );
+        assert!(
+            again.message().contains("no container has started yet"),
+            "{again:?}"
+        );
+        let cancelled = json!({ "contextVersion": 1, "phase": "Failed", "message": "cancelled",
+            "conditions": [condition("Finished", "True", "Cancelled"), condition("Succeeded", "False", "Cancelled")] });
+        let failure = gone(&a_run(&json!({}), &cancelled), 1, None, AGENT);
+        assert!(
+            failure
+                .message()
+                .ends_with("has no log: the run ended before; cancelled"),
+            "{failure:?}"
+        );
     }
 
     fn in_steps(phase: &str, clone: serde_json::Value, agent: serde_json::Value) -> Pod {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(crate) async fn run(verb: Retry, session: &mut Session<'_>) -> Result<Exit, Failure> {
-    let RunArgs { run, .. } = verb.of;
+    let RunArgs { run } = verb.of;
     let server = session.server().await?;
     let (client, namespace, name) = (&server.client, &server.namespace, &run.name);
     let (words, again) = if *run.kind == DOCS_RUN {

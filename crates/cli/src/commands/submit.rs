@@ -1,9 +1,9 @@
 //! `submit`
 
-use std::path::PathBuf;
+use std::{io::Read, path::PathBuf};
 
-use actions::{ObjectName, Run};
-use api::tasks::{DocsRun, DocsRunSpec, File, NamedRef, Output, TaskRun, TaskRunSpec};
+use actions::{Error, ObjectName, Run};
+use api::tasks::{AGENT, DocsRun, DocsRunSpec, File, NamedRef, Output, TaskRun, TaskRunSpec};
 use serde::Serialize;
 
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
         DryRun, ObjectFormat, Submit, SubmitDocs, SubmitOptions, SubmitOther, SubmitTask,
         WaitOptions,
     },
-    commands::wait,
+    commands::{logs, wait},
     failure::Failure,
     files, output,
-    session::{Session, bounded},
+    session::{Server, Session, bounded},
     text::{bytes, count},
 };
 
@@ -26,27 +26,41 @@ pub(crate) async fn run(verb: Submit, session: &mut Session<'_>) -> Result<Exit,
             let run = docs_run(*docs)?;
             let (from, to) = (&run.spec.source_branch, run.output_branch());
             let what = format!("branch '{from}', to branch '{to}'");
-            send(run, &what, how, &then, session).await
+            let agent = run.spec.agent_name.clone();
+            send(run, &agent, &what, how, &then, session).await
         }
         (None, Some(task)) => {
-            let run = task_run(task)?;
+            let run = task_run(task, session.environment.input)?;
             let files = &run.spec.markdown_files;
             let size = files.iter().map(|file| file.content.len()).sum();
             let what = format!("version 1, {}, {}", count(files.len(), "file"), bytes(size));
-            send(run, &what, verb.submit_options, &verb.wait_options, session).await
+            let agent = run.spec.agent_name.clone();
+            let (how, then) = (verb.submit_options, verb.wait_options);
+            send(run, &agent, &what, how, &then, session).await
         }
         (None, None) => Err(Failure::client("nothing to submit")),
     }
 }
 
-/// Reads the files of a run, and validates them.
+/// Reads the files of a TaskRun, and validates them.
+fn context(paths: &[PathBuf], input: fn() -> Box<dyn Read>) -> Result<Vec<File>, Failure> {
+    let mut files = files::read_with_input(paths, input)?;
+    for file in files.iter_mut().filter(|file| file.filename.is_empty()) {
+        // The name that 'context add' gives the standard input of this version.
+        file.filename = "context-v1.md".to_owned();
+    }
+    actions::check_files(&files)?;
+    Ok(files)
+}
+
+/// Reads the instructions of a DocsRun, and validates them.
 fn valid_files(paths: &[PathBuf]) -> Result<Vec<File>, Failure> {
     let files = files::read(paths)?;
     actions::check_files(&files)?;
     Ok(files)
 }
 
-fn task_run(verb: SubmitTask) -> Result<TaskRun, Failure> {
+fn task_run(verb: SubmitTask, input: fn() -> Box<dyn Read>) -> Result<TaskRun, Failure> {
     let usual = || actions::run_name(&verb.service, verb.task_id);
     let name = verb.name.unwrap_or_else(usual);
     let spec = TaskRunSpec {
@@ -54,7 +68,7 @@ fn task_run(verb: SubmitTask) -> Result<TaskRun, Failure> {
         service_name: verb.service,
         agent_name: verb.agent,
         context_version: 1,
-        markdown_files: valid_files(&verb.paths)?,
+        markdown_files: context(&verb.paths, input)?,
         timeout: None,
         retry: None,
         suspend: false,
@@ -96,12 +110,17 @@ fn docs_run(verb: SubmitDocs) -> Result<DocsRun, Failure> {
 /// Creates a run. `what` summarizes its contents for messages.
 async fn send<R: Run>(
     mut run: R,
+    agent: &str,
     what: &str,
     how: SubmitOptions,
     then: &WaitOptions,
     session: &mut Session<'_>,
 ) -> Result<Exit, Failure> {
-    let SubmitOptions { dry_run, output } = how;
+    let SubmitOptions {
+        dry_run,
+        output,
+        log,
+    } = how;
     let name = ObjectName::new(R::KIND, run.meta().name.as_deref().unwrap_or_default());
     if dry_run == Some(DryRun::Client) {
         // A manifest can be created without a cluster.
@@ -127,16 +146,46 @@ async fn send<R: Run>(
     let run = bounded(server.request("create", &name), action).await?;
     if let Some(format) = output {
         session.print(&printed(&name, &run, format)?)?;
-        return Ok(Exit::Ok);
+        return check_agent(&server, agent, session).await;
     }
     session.line(&format!(
         "{name} {done} in namespace '{}': {what}",
         server.namespace
     ))?;
+    let exit = check_agent(&server, agent, session).await?;
     if server_dry_run == actions::DryRun::On {
-        return Ok(Exit::Ok);
+        return Ok(exit);
+    }
+    if log {
+        return logs::until_finished(session, &server, &name, then.timeout).await;
     }
     wait::afterwards(session, &server, name, then).await
+}
+
+/// Prints a remark if the Agent of a submitted run does not exist. The run was submitted, so this
+/// is no failure: the Agent may be created later.
+async fn check_agent(
+    server: &Server,
+    agent: &str,
+    session: &mut Session<'_>,
+) -> Result<Exit, Failure> {
+    let name = ObjectName::new(&AGENT, agent);
+    let remark = match server.get(&name).await {
+        Ok(_exists) => return Ok(Exit::Ok),
+        Err(Failure::Action(error)) if matches!(*error, Error::NotFound { .. }) => {
+            let get = session.command("get agents");
+            format!(
+                "  {name} does not exist in namespace '{}': the run waits for it; to see which there are: {get}",
+                server.namespace
+            )
+        }
+        Err(Failure::Action(error)) => {
+            format!("  it is not known whether {name} exists: {error}")
+        }
+        Err(failure) => return Err(failure),
+    };
+    session.remark(&remark)?;
+    Ok(Exit::Ok)
 }
 
 fn printed(
@@ -188,9 +237,30 @@ mod tests {
                 agent: "writer".to_owned(),
                 name: name.map(str::to_owned),
             };
-            task_run(task).unwrap().metadata.name
+            task_run(task, no_input).unwrap().metadata.name
         };
         assert_eq!(named(None).as_deref(), Some("shop-7"));
         assert_eq!(named(Some("mine")).as_deref(), Some("mine"));
+    }
+
+    fn no_input() -> Box<dyn Read> {
+        Box::new(std::io::empty())
+    }
+
+    #[test]
+    fn the_standard_input_is_a_file_of_the_first_version() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let input: fn() -> Box<dyn Read> = || Box::new("Do it.\n".as_bytes());
+        let files = context(&paths(&["-"]), input).unwrap();
+        assert_eq!(files[0].filename, "context-v1.md");
+        assert_eq!(files[0].content, "Do it.\n");
+        let twice = context(&paths(&["-", "-"]), input).unwrap_err();
+        assert!(twice.message().contains("once only"), "{twice:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("context-v1.md");
+        std::fs::write(&path, "Do it.").unwrap();
+        let both = [path, PathBuf::from("-")];
+        let taken = context(&both, input).unwrap_err();
+        assert!(taken.message().contains("'context-v1.md'"), "{taken:?}");
     }
 }

@@ -5,20 +5,38 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectM
 
 use crate::{
     Exit,
-    arguments::RunArgs,
+    arguments::TargetArgs,
     failure::Failure,
-    related::{self, Children},
+    related::{
+        self, Children,
+        tenant::{self, Family},
+    },
     session::Session,
     state,
     text::{Paint, Tone, clean},
     view::{self, Standing},
 };
 
-pub(crate) async fn run(verb: RunArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
+/// The label of a Tenant's Pods with the name of their Deployment or StatefulSet.
+const COMPONENT: &str = "orchestrator.io/component";
+
+pub(crate) async fn run(verb: TargetArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
-    let run = server.get(&verb.run).await?;
-    let children = related::children(&server, &run).await?;
+    let run = server.get(&verb.target).await?;
     let paint = session.paint;
+    if tenant::is_tenant(&run) {
+        let place = tenant::place(&server, &run);
+        let family = tenant::family(&place, &run).await;
+        let head = labelled("Tenant", &run.metadata, Some(&state::standing(&run)), paint);
+        let place = clean(&place.namespace);
+        session.line(&format!("{head} in namespace '{place}'"))?;
+        session.print(&of_tenant(&family, paint))?;
+        for why in &family.unread {
+            session.remark(&format!("not shown: {}", clean(why)))?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let children = related::children(&server, &run).await?;
     let (kind, standing) = (run.name.kind.name(), state::standing(&run));
     let head = labelled(kind, &run.metadata, Some(&standing), paint);
     session.line(&head)?;
@@ -49,6 +67,35 @@ pub(crate) fn render(run: &Object, children: &Children, paint: Paint) -> String 
         orphans = others;
         let label = labelled("Job", &job.metadata, Some(&view::job(job)), paint);
         let leaves = owned.into_iter().map(|pod| pod_label(pod, paint));
+        branches.push((label, leaves.collect()));
+    }
+    let orphans = orphans.into_iter().map(|pod| pod_label(pod, paint));
+    branches.extend(orphans.map(|label| (label, Vec::new())));
+    draw(&branches)
+}
+
+/// Renders the children of a Tenant as branches. The Pods are below their workload.
+fn of_tenant(family: &Family, paint: Paint) -> String {
+    if family.children.is_empty() && family.pods.is_empty() {
+        let why = match family.unread.is_empty() {
+            true => "no children",
+            false => "no children that you may list",
+        };
+        return format!("└─ {}\n", paint.apply(Tone::Dim, why));
+    }
+    let mut orphans: Vec<&Pod> = family.pods.iter().collect();
+    let mut branches: Vec<Branch> = Vec::new();
+    for child in &family.children {
+        let name = child.meta.name.as_deref().unwrap_or_default();
+        let is_below = |pod: &&Pod| {
+            let labels = pod.metadata.labels.as_ref();
+            let component = labels.and_then(|labels| labels.get(COMPONENT));
+            child.standing.is_some() && component.is_some_and(|component| component == name)
+        };
+        let (below, others): (Vec<&Pod>, Vec<&Pod>) = orphans.into_iter().partition(is_below);
+        orphans = others;
+        let label = labelled(child.kind, &child.meta, child.standing.as_ref(), paint);
+        let leaves = below.into_iter().map(|pod| pod_label(pod, paint));
         branches.push((label, leaves.collect()));
     }
     let orphans = orphans.into_iter().map(|pod| pod_label(pod, paint));
@@ -103,6 +150,48 @@ mod tests {
     fn meta(name: &str, uid: &str, owner: &str) -> Value {
         json!({ "name": name, "uid": uid, "ownerReferences":
             [{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner }] })
+    }
+
+    #[test]
+    fn pods_of_a_tenant_hang_below_their_workloads() {
+        let paint = Paint { is_on: false };
+        let child = |kind, name: &str, standing| tenant::Child {
+            kind,
+            meta: from_value(json!({ "name": name })).unwrap(),
+            standing,
+        };
+        let pod = |name: &str, component: &str| -> Pod {
+            from_value(json!({ "metadata": { "name": name, "labels": { COMPONENT: component } },
+                "spec": { "containers": [], "nodeName": "node-0" }, "status": { "phase": "Running" } }))
+            .unwrap()
+        };
+        let mut family = Family {
+            children: vec![
+                child(
+                    "Deployment",
+                    "server",
+                    Some(view::workload(Some(1), Some(1))),
+                ),
+                // A Service has the name of its workload.
+                child("Service", "server", None),
+            ],
+            pods: vec![pod("server-x", "server"), pod("probe-y", "probe")],
+            unread: Vec::new(),
+        };
+        assert_eq!(
+            of_tenant(&family, paint),
+            "├─ Deployment server  ✓ 1 of 1 ready\n\
+             │  └─ Pod server-x  ● Running on node 'node-0'\n\
+             ├─ Service server\n\
+             └─ Pod probe-y  ● Running on node 'node-0'\n"
+        );
+        family = Family::default();
+        assert_eq!(of_tenant(&family, paint), "└─ no children\n");
+        family.unread.push("not allowed".to_owned());
+        assert_eq!(
+            of_tenant(&family, paint),
+            "└─ no children that you may list\n"
+        );
     }
 
     #[test]

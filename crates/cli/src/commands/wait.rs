@@ -13,7 +13,10 @@ use kube::{
 use crate::{
     Exit,
     arguments::{Wait, WaitOptions},
-    commands::timeline::{self, Line},
+    commands::{
+        result,
+        timeline::{self, Line},
+    },
     failure::Failure,
     session::{Server, Session},
     state,
@@ -55,6 +58,9 @@ pub(crate) async fn afterwards(
 enum End {
     /// The run has finished, or the Tenant is ready or has failed.
     Reached(Exit),
+    /// The object is suspended, so waiting for it would never end. It may be resumed while other
+    /// objects are waited for.
+    Suspended,
     NotFound,
     Deleted,
 }
@@ -82,7 +88,7 @@ impl Awaited {
 
     /// Handles a watch event. After the first result, later events are ignored.
     fn observe(&mut self, event: watcher::Event<DynamicObject>) {
-        if self.end.is_some() {
+        if self.end.is_some_and(|end| end != End::Suspended) {
             return;
         }
         match event {
@@ -96,7 +102,10 @@ impl Awaited {
                     self.end = Some(End::Deleted);
                     return;
                 }
-                self.end = state::end(&run).map(End::Reached);
+                self.end = match state::end(&run) {
+                    Some(exit) => Some(End::Reached(exit)),
+                    None => state::is_suspended(&run).then_some(End::Suspended),
+                };
                 self.run = Some(run);
             }
             watcher::Event::InitDone if !self.is_listed => {
@@ -115,7 +124,7 @@ impl Awaited {
         match self.end {
             Some(End::Reached(exit)) => exit,
             Some(End::NotFound | End::Deleted) => Exit::NotFound,
-            None => Exit::Timeout,
+            Some(End::Suspended) | None => Exit::Timeout,
         }
     }
 
@@ -124,7 +133,9 @@ impl Awaited {
         match self.end {
             Some(End::NotFound) => Some(format!("{name} ✗ not found")),
             Some(End::Deleted) => Some(format!("{name} ✗ deleted while it was waited for")),
-            Some(End::Reached(_)) | None => self.run.as_ref().map(timeline::sentence),
+            Some(End::Reached(_) | End::Suspended) | None => {
+                self.run.as_ref().map(timeline::sentence)
+            }
         }
     }
 
@@ -230,38 +241,63 @@ fn timed_out(
             "timed out after {waited}, and the state is not known: {trouble}"
         )));
     }
-    for run in going(awaited) {
-        session.remark(&format!("timed out after {waited}: {run} continues"))?;
-        session.hint("to see what it waits for", "why", run)?;
+    for one in going(awaited) {
+        unfinished(session, &format!("timed out after {waited}"), one)?;
     }
+    ended(session, awaited)?;
     Ok(())
 }
 
 /// Handles Ctrl-C, which ends only the waiting.
 fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
-    for run in going(awaited) {
-        session.remark(&format!("stopped waiting: {run} continues"))?;
-        session.hint("to wait again", "wait", run)?;
-        if run.is_run() {
-            session.hint("to stop it for good", "cancel", run)?;
+    for one in going(awaited) {
+        unfinished(session, "stopped waiting", one)?;
+        session.hint("to wait again", "wait", &one.name)?;
+        if one.name.is_run() {
+            session.hint("to stop it for good", "cancel", &one.name)?;
         }
     }
-    Ok(())
+    ended(session, awaited)
 }
 
-fn going(awaited: &[Awaited]) -> impl Iterator<Item = &ObjectName> {
-    let going = awaited.iter().filter(|one| one.end.is_none());
-    going.map(|one| &one.name)
+fn going(awaited: &[Awaited]) -> impl Iterator<Item = &Awaited> {
+    awaited.iter().filter(|one| one.end.is_none())
 }
 
+/// Prints the state of an object when the waiting ends before the object does. `why` is the reason
+/// for the end of the waiting.
+fn unfinished(session: &mut Session<'_>, why: &str, one: &Awaited) -> io::Result<()> {
+    match &one.run {
+        Some(run) => stopped(session, why, run),
+        None => session.remark(&format!("{why}: the state of {} is not known", one.name)),
+    }
+}
+
+/// Prints the state of an object that has not ended, and the next command.
+pub(crate) fn stopped(session: &mut Session<'_>, why: &str, object: &Object) -> io::Result<()> {
+    let name = &object.name;
+    session.remark(&format!("{why}: {name} {}", state::unfinished(object)))?;
+    match state::is_suspended(object) {
+        true => session.hint("to resume it", "resume", name),
+        false => session.hint("to see what it waits for", "why", name),
+    }
+}
+
+/// Prints the results of the objects that have ended, and the next commands.
 fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
     for one in awaited {
-        match one.exit() {
-            Exit::Failed => {
-                let purpose = format!("to see why '{}' failed", one.name.name);
-                session.hint(&purpose, "why", &one.name)?;
+        match (one.end, &one.run) {
+            (Some(End::Reached(exit)), run) => {
+                if let Some(run) = run {
+                    session.print(&result::block(run))?;
+                }
+                if exit == Exit::Failed {
+                    let purpose = format!("to see why '{}' failed", one.name.name);
+                    session.hint(&purpose, "why", &one.name)?;
+                }
             }
-            Exit::NotFound => {
+            (Some(End::Suspended), Some(run)) => stopped(session, "not waiting", run)?,
+            (Some(End::NotFound | End::Deleted), _) => {
                 let what = match one.name.is_run() {
                     true => "runs".to_owned(),
                     false => format!("{}s", one.name.kind.name()),
@@ -269,7 +305,7 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
                 let get = session.command(&format!("get {}", one.name.kind.listed));
                 session.remark(&format!("  to see which {what} there are: {get}"))?;
             }
-            Exit::Ok | Exit::Client | Exit::Timeout | Exit::Denied => {}
+            (Some(End::Suspended) | None, _) => {}
         }
     }
     Ok(())
@@ -425,6 +461,11 @@ mod tests {
     fn the_end_of_the_waiting_is_the_exit_code() {
         let going = || run("a", None);
         let done = |reason| run("a", Some(reason));
+        let held = || {
+            let mut held = going();
+            held.data["spec"]["suspend"] = json!(true);
+            held
+        };
         let cases: Vec<(Vec<Event<DynamicObject>>, u8)> = vec![
             (vec![Event::Init], 3),
             (vec![Event::Init, Event::InitDone], 5),
@@ -463,6 +504,12 @@ mod tests {
                 vec![Event::Apply(done("Succeeded")), Event::Delete(going())],
                 0,
             ),
+            // A suspended run ends the waiting, unless it is resumed before the others have ended.
+            (vec![Event::InitApply(held())], 3),
+            (
+                vec![Event::Apply(held()), Event::Apply(done("Succeeded"))],
+                0,
+            ),
         ];
         for (number, (events, wanted)) in cases.into_iter().enumerate() {
             let mut one = Awaited::new(&ObjectName::new(&TASK_RUN, "shop-7"));
@@ -471,5 +518,10 @@ mod tests {
             }
             assert_eq!(one.exit().code(), wanted, "case {number}");
         }
+        let mut one = Awaited::new(&ObjectName::new(&TASK_RUN, "shop-7"));
+        one.observe(Event::Apply(held()));
+        assert_eq!(one.end, Some(End::Suspended));
+        one.observe(Event::Apply(going()));
+        assert_eq!(one.end, None, "resumed while others are waited for");
     }
 }

@@ -1,5 +1,6 @@
 //! `why`
 
+use actions::{Error, ObjectName, Request};
 use why::{
     Explanation,
     gather::{GatherError, Options, Target, TargetKind},
@@ -23,8 +24,29 @@ pub(crate) async fn run(verb: Why, session: &mut Session<'_>) -> Result<Exit, Fa
         namespace: server.namespace.clone(),
         name,
     };
-    let world = why::gather(server.client, target, Options::at(session.now())).await;
-    let world = world.map_err(|error| failure(&error, kind))?;
+    let namespace = server.namespace.clone();
+    let options = Options::at(session.now());
+    let world = why::gather(server.client.clone(), target, options.clone()).await;
+    let world = match world {
+        // A name without a kind may be that of a run of another kind.
+        Err(GatherError::NotFound(object)) if !words.contains('/') => {
+            match server.find_other(&object.name).await? {
+                Some(other) => {
+                    let word = other.name.argument();
+                    let (kind, name) = target::explained(&word).map_err(Failure::Client)?;
+                    let target = Target {
+                        kind,
+                        namespace: namespace.clone(),
+                        name,
+                    };
+                    why::gather(server.client, target, options).await
+                }
+                None => Err(GatherError::NotFound(object)),
+            }
+        }
+        world => world,
+    };
+    let world = world.map_err(|error| failure(&error, kind, &namespace))?;
     let mut explanation = why::explain(&world);
     rename(&mut explanation, session.environment.program);
     let text = match verb.output {
@@ -45,14 +67,22 @@ fn rename(explanation: &mut Explanation, program: &str) {
     }
 }
 
-fn failure(error: &GatherError, kind: TargetKind) -> Failure {
+fn failure(error: &GatherError, kind: TargetKind, namespace: &str) -> Failure {
     let message = error.to_string();
     match error {
         GatherError::NotFound(_) => Failure::Gone {
             message,
             next: others(kind),
         },
-        GatherError::NotInstalled(_) | GatherError::Unreadable(_) => Failure::Client(message),
+        GatherError::NotInstalled(object) => match kind.row() {
+            Some(row) => {
+                let object = ObjectName::new(row, &object.name);
+                let request = Request::about("get", &object, namespace);
+                Failure::from(Error::Unknown(request, message))
+            }
+            None => Failure::Client(message),
+        },
+        GatherError::Unreadable(_) => Failure::Client(message),
     }
 }
 
@@ -72,11 +102,19 @@ mod tests {
     #[test]
     fn what_is_not_there_is_code_5_and_what_cannot_be_read_is_2() {
         let object = ObjectRef::namespaced("TaskRun", "team", "shop-7");
-        let missing = failure(&GatherError::NotFound(object.clone()), TargetKind::TaskRun);
+        let missing = failure(
+            &GatherError::NotFound(object.clone()),
+            TargetKind::TaskRun,
+            "team",
+        );
         assert_eq!(missing.exit().code(), 5);
         assert!(missing.message().contains("'shop-7'"));
         assert_eq!(missing.advice()[0].1, "get runs");
-        let unknown = failure(&GatherError::NotInstalled(object), TargetKind::TaskRun);
+        let unknown = failure(
+            &GatherError::NotInstalled(object),
+            TargetKind::TaskRun,
+            "team",
+        );
         assert_eq!(unknown.exit().code(), 2);
     }
 }

@@ -66,10 +66,10 @@ async fn a_run_is_suspended_resumed_and_cancelled() -> Result<()> {
             .expect(2, &["has not finished", "orc wait shop-7"]);
         orc.run("suspend shop-7")
             .await?
-            .expect(0, &["is asked to suspend"]);
+            .expect(0, &["is being suspended", "orc resume shop-7"]);
         orc.run("resume shop-7")
             .await?
-            .expect(0, &["is asked to go on"]);
+            .expect(0, &["is being resumed"]);
         record(&env, &ended(1, "Failed", "NonZeroExit")).await?;
         orc.run("suspend shop-7")
             .await?
@@ -79,11 +79,16 @@ async fn a_run_is_suspended_resumed_and_cancelled() -> Result<()> {
             .expect(0, &["version 2, the same files"]);
         orc.run("cancel shop-7")
             .await?
-            .expect(0, &["is asked to end"]);
+            .expect(0, &["is being cancelled"]);
         orc.run("cancel shop-7")
             .await?
             .expect(0, &["nothing was changed"]);
         orc.run("retry shop-7").await?.expect(4, &["was cancelled"]);
+        // Also after its end, the way on is another task.
+        record(&env, &ended(2, "Failed", "Cancelled")).await?;
+        orc.run("resume shop-7")
+            .await?
+            .expect(4, &["was cancelled", "submit --task-id OTHER"]);
         orc.run("context add shop-7 a.md")
             .await?
             .expect(4, &["was cancelled"]);

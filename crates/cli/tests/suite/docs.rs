@@ -105,10 +105,20 @@ async fn documentation_is_submitted_once_and_read() -> Result<()> {
                 "orc why docsrun/guide",
             ],
         );
-        // A name without a kind is a TaskRun's.
-        orc.run("describe guide")
+        // A name without a kind is a TaskRun's, or that of the only other run.
+        for (line, found) in [
+            ("describe guide", "DocsRun guide"),
+            ("why guide", "Secret git [AuthenticationFailed]"),
+            ("get guide", "docs/guide"),
+        ] {
+            orc.run(line).await?.expect(0, &[found]);
+        }
+        orc.run("get")
             .await?
-            .expect(5, &["TaskRun 'guide' was not found", "orc get docs"]);
+            .expect(0, &["docsrun/guide   Pending"]);
+        orc.run("describe other")
+            .await?
+            .expect(5, &["TaskRun 'other' was not found", "orc get runs"]);
         orc.run("context add docs/guide a.md")
             .await?
             .expect(2, &["has no versions"]);
@@ -135,10 +145,10 @@ async fn documentation_is_suspended_resumed_waited_for_and_run_again() -> Result
         orc.submit().await?.expect(0, &[]);
         orc.run("suspend docs/guide")
             .await?
-            .expect(0, &["DocsRun 'guide' is asked to suspend"]);
+            .expect(0, &["DocsRun 'guide' is being suspended"]);
         orc.run("resume docs/guide")
             .await?
-            .expect(0, &["is asked to go on"]);
+            .expect(0, &["is being resumed"]);
         orc.run("retry docs/guide").await?.expect(
             2,
             &[
@@ -164,7 +174,7 @@ async fn documentation_is_suspended_resumed_waited_for_and_run_again() -> Result
             &[
                 "guide ✗ Failed (NoChanges)",
                 "no-such ✗ not found",
-                "orc get docs",
+                "orc get runs",
             ],
         );
         orc.run("wait docs/guide")
@@ -190,7 +200,7 @@ async fn documentation_is_suspended_resumed_waited_for_and_run_again() -> Result
         );
         orc.run("cancel docs/guide-r2")
             .await?
-            .expect(0, &["is asked to end"]);
+            .expect(0, &["is being cancelled"]);
         record(&env, "guide-r2", ended(1, "Failed", "Cancelled")).await?;
         orc.run("wait docs/guide-r2").await?.expect(4, &[]);
         orc.run("retry docs/guide-r2")

@@ -17,7 +17,56 @@ use testkit::{
     wait::until,
 };
 
-use crate::support::{Orc, ended, finish, record};
+use crate::support::{Orc, ended, finish, record, record_for};
+
+/// Returns a Pod as the operator would create it for a run.
+fn pod(run: &TaskRun, name: &str) -> Result<Pod> {
+    let labels = json!({ names::UID: run.uid(), names::CONTEXT_VERSION: "1" });
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": labels },
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "agent", "image": format!("{REGISTRY}/busybox:1"),
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", "echo first; sleep 2; echo last; exit 3"],
+                "env": [{ "name": "ORCHESTRATOR_ATTEMPT", "value": "1" }],
+            }],
+        },
+    }))?)
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_submission_follows_its_log_to_the_outcome() -> Result<()> {
+    suite::test(Tier::Node, "orc-follow", async |env| {
+        let orc = Orc::of_user(&env).await?;
+        let submit = "submit task.md --service shop --task-id 8 --agent writer --log";
+        let following = orc.start(submit)?;
+        let run = until("the run", Duration::from_secs(20), async || {
+            let run = env.api::<TaskRun>().get_opt("shop-8").await?;
+            Ok(run.ok_or_else(String::new))
+        })
+        .await?;
+        let pods = env.api::<Pod>();
+        let pod = pod(&run, "shop-8-v1-x")?;
+        pods.create(&PostParams::default(), &pod).await?;
+        until("the Pod's end", Duration::from_secs(60), async || {
+            let status = pods.get("shop-8-v1-x").await?.status;
+            let phase = status.and_then(|status| status.phase);
+            let has_ended = phase.as_deref() == Some("Failed");
+            Ok(has_ended.then_some(()).ok_or(format!("{phase:?}")))
+        })
+        .await?;
+        record_for(&env, "shop-8", &ended(1, "Failed", "NonZeroExit")).await?;
+        let said = finish(following).await?;
+        let said = said.expect(1, &["✗ Failed (NonZeroExit)", "orc why shop-8"]);
+        assert!(said.out.contains("first\nlast\n"), "{}", said.out);
+        Ok(())
+    })
+    .await
+}
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
@@ -26,24 +75,11 @@ async fn a_log_is_followed_and_is_gone_with_its_pod() -> Result<()> {
         let orc = Orc::of_user(&env).await?;
         orc.submit().await?.expect(0, &[]);
         let early = orc.run("logs shop-7").await?;
-        early.expect(5, &["has no Pod now", "orc logs -f shop-7"]);
+        early.expect(5, &["no container has started yet", "orc logs -f shop-7"]);
 
         let following = orc.start("logs -f shop-7")?;
         let run = env.api::<TaskRun>().get("shop-7").await?;
-        let labels = json!({ names::UID: run.uid(), names::CONTEXT_VERSION: "1" });
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": { "name": "shop-7-v1-x", "labels": labels },
-            "spec": {
-                "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 0,
-                "containers": [{
-                    "name": "agent", "image": format!("{REGISTRY}/busybox:1"),
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", "echo first; sleep 2; echo last; exit 3"],
-                    "env": [{ "name": "ORCHESTRATOR_ATTEMPT", "value": "1" }],
-                }],
-            },
-        }))?;
+        let pod = pod(&run, "shop-7-v1-x")?;
         env.api::<Pod>()
             .create(&PostParams::default(), &pod)
             .await?;

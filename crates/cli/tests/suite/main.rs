@@ -4,6 +4,7 @@
 mod binary;
 mod context;
 mod docs;
+mod installation;
 mod logs;
 mod reading;
 mod submit;

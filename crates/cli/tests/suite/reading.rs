@@ -23,7 +23,18 @@ async fn what_is_stored_is_shown() -> Result<()> {
         orc.run("get").await?.expect(0, &["no runs in namespace"]);
         orc.submit().await?.expect(0, &[]);
         record(&env, &ended(1, "Failed", "NonZeroExit")).await?;
-        orc.run("get").await?.expect(0, &["NAME     PHASE    REASON        VERSION   ATTEMPT   AGE"]);
+        orc.run("get").await?.expect(0, &["NAME     PHASE    REASON        ATTEMPT   AGE"]);
+        let versions = "NAME     PHASE    REASON        VERSION   ATTEMPT   AGE";
+        orc.run("get tr").await?.expect(0, &[versions]);
+        let namespace = &env.namespace;
+        orc.run(&format!("-n {namespace} get --failed --agent writer --service shop --sort age"))
+            .await?
+            .expect(0, &["shop-7"]);
+        orc.run("get --failed --agent other").await?.expect(0, &["no failed runs of agent 'other'"]);
+        orc.run("get docs --service shop").await?.expect(2, &["not for docs"]);
+        orc.run("get jobs").await?.expect(5, &["TaskRun 'jobs' was not found", "kubectl get jobs"]);
+        orc.run("__complete why sho").await?.expect(0, &["shop-7\tTaskRun\n:4\n"]);
+        orc.run("version").await?.expect(0, &["operator tasks: unknown: not allowed to list leases"]);
         orc.run("get -o wide").await?.expect(0, &["as the test says"]);
         let name = orc.run("get runs -o name").await?.expect(0, &[]);
         assert_eq!(name.out, "taskrun.orchestrator.io/shop-7\n");

@@ -28,9 +28,19 @@ async fn s3_11_a_task_is_submitted_once_and_with_files() -> Result<()> {
         let orc = Orc::of_user(&env).await?;
         let without = "submit --service shop --task-id 7 --agent writer";
         orc.run(without).await?.expect(2, &["no files"]);
-        orc.submit()
-            .await?
-            .expect(0, &["'shop-7' submitted", "orc wait shop-7"]);
+        orc.submit().await?.expect(
+            0,
+            &[
+                "'shop-7' submitted",
+                "Agent 'writer' does not exist",
+                "orc wait shop-7",
+            ],
+        );
+        // The standard input is empty here, but it still becomes a file.
+        let input = "submit - --service shop --task-id 6 --agent writer";
+        orc.run(input).await?.expect(0, &["'shop-6' submitted"]);
+        let stored = env.api::<TaskRun>().get("shop-6").await?;
+        assert_eq!(stored.spec.markdown_files[0].filename, "context-v1.md");
         let again = orc.submit().await?;
         again.expect(
             2,

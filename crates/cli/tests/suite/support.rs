@@ -65,7 +65,7 @@ impl Orc {
             "metadata": { "name": "user" },
             "rules": [
                 { "apiGroups": ["orchestrator.io"], "resources": ["*"],
-                    "verbs": ["get", "list", "watch", "create", "patch", "use"] },
+                    "verbs": ["get", "list", "watch", "create", "patch", "delete", "use"] },
                 { "apiGroups": ["", "batch"],
                     "resources": ["pods", "pods/log", "jobs", "configmaps", "events"],
                     "verbs": ["get", "list", "watch"] },
@@ -178,11 +178,14 @@ pub(crate) async fn finish(child: Child) -> Result<Said> {
 
 /// Writes a status as the operator would.
 pub(crate) async fn record(env: &Env, status: &Value) -> Result<()> {
+    record_for(env, "shop-7", status).await
+}
+
+/// Writes a status of this run as the operator would.
+pub(crate) async fn record_for(env: &Env, run: &str, status: &Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "status": status }));
     let how = PatchParams::default();
-    env.api::<TaskRun>()
-        .patch_status("shop-7", &how, &patch)
-        .await?;
+    env.api::<TaskRun>().patch_status(run, &how, &patch).await?;
     Ok(())
 }
 

@@ -80,6 +80,7 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
                 "orc get tenants",
             ],
         );
+        orc.run("version").await?.expect(0, &["operator tenants: "]);
         create(&env, name, json!({ "networkPolicy": { "enabled": false } })).await?;
         let open = status(1, "Running", "Ready", "as the test says");
         record(&env.client, name, &open).await?;
@@ -123,21 +124,23 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
         orc.run(&format!("wait tenant/{name}"))
             .await?
             .expect(0, &["not isolated"]);
-        orc.run(&format!("suspend tenant/{name}")).await?.expect(
-            0,
-            &["is asked to suspend: its server and Redis are stopped"],
-        );
+        orc.run(&format!("suspend tenant/{name}"))
+            .await?
+            .expect(0, &["is being suspended: its server and Redis are stopped"]);
         orc.run(&format!("suspend tenant/{name}"))
             .await?
             .expect(0, &["was suspended before"]);
-        // The status belongs to the previous spec.
-        orc.run(&format!("wait tenant/{name} --timeout 1s"))
-            .await?
-            .expect(3, &[&format!("Tenant '{name}' continues")]);
-        orc.run(&format!("resume tenant/{name}")).await?.expect(
-            0,
-            &["is asked to go on", &format!("orc wait tenant/{name}")],
+        // A suspended Tenant does not become ready, so the command does not wait for it.
+        orc.run(&format!("wait tenant/{name}")).await?.expect(
+            3,
+            &[
+                &format!("not waiting: Tenant '{name}' is suspended"),
+                &format!("orc resume tenant/{name}"),
+            ],
         );
+        orc.run(&format!("resume tenant/{name}"))
+            .await?
+            .expect(0, &["is being resumed", &format!("orc wait tenant/{name}")]);
         let waiting = orc.start(&format!("wait tenant/{name} tenant/no-such"))?;
         record(
             &env.client,
@@ -153,7 +156,23 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
                 "to see which Tenants",
             ],
         );
-        for line in ["tree", "logs", "events", "cancel", "retry"] {
+        // The user may read Tenants only.
+        let tree = orc.run(&format!("tree tenant/{name}")).await?;
+        tree.expect(
+            0,
+            &[
+                &format!("Tenant {name}"),
+                "no children that you may list",
+                "not shown: not allowed to list secrets",
+            ],
+        );
+        let events = orc.run(&format!("events tenant/{name}")).await?;
+        events.expect(0, &["not shown: not allowed to list events"]);
+        let logs = orc.run(&format!("logs tenant/{name}")).await?;
+        logs.expect(2, &["not allowed to list pods"]);
+        let wrong = orc.run(&format!("logs tenant/{name} --all")).await?;
+        wrong.expect(2, &["has no attempts and no steps"]);
+        for line in ["cancel", "retry", "delete", "result"] {
             orc.run(&format!("{line} tenant/{name}"))
                 .await?
                 .expect(2, &["is no run"]);

@@ -40,11 +40,15 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), ReconcileErro
                 Reason::ChildNameTaken,
                 messages::left_over(&what, &format!("{kind} '{name}'"), false),
             ),
-            None => ReconcileError::new(
-                ErrorClass::Invalid,
-                Reason::ChildNameTaken,
-                messages::name_taken(&what),
-            ),
+            None => {
+                let message = match of_whom(found) {
+                    Some((kind, name)) => {
+                        messages::name_taken_by(&what, &format!("{kind} '{name}'"))
+                    }
+                    None => messages::name_taken(&what),
+                };
+                ReconcileError::new(ErrorClass::Invalid, Reason::ChildNameTaken, message)
+            }
         });
     }
     let intent = found

@@ -73,10 +73,10 @@ fn r20_a_409_is_success_only_for_our_own_object_with_our_intent() {
         "its earlier owner of the same name is gone"
     );
     foreign["metadata"]["labels"][names::NAME] = json!("another");
-    assert_eq!(
-        ours(&wanted, &foreign).unwrap_err().class,
-        ErrorClass::Invalid
-    );
+    let fault = ours(&wanted, &foreign).unwrap_err();
+    assert_eq!(fault.class, ErrorClass::Invalid);
+    let says = "Job 'shop-7-v1' exists already and belongs to TaskRun 'another'";
+    assert!(fault.message.starts_with(says), "{}", fault.message);
     foreign["metadata"]
         .as_object_mut()
         .unwrap()
@@ -232,6 +232,7 @@ async fn a_delete_that_is_refused_with_409_is_done_only_if_the_object_is_another
         uid: "uid-1".to_owned(),
         version: None,
         requires_intent: None,
+        optional: false,
     };
     let fault = applier("uid-1").delete(&target).await.unwrap_err();
     assert_eq!(fault.class, ErrorClass::Conflict);
@@ -278,6 +279,7 @@ async fn after_a_conflict_the_cache_has_the_target_as_it_is() {
         uid: "uid-1".to_owned(),
         version: Some("7".to_owned()),
         requires_intent: None,
+        optional: false,
     };
     let cached = |code: u16, found: &Option<Value>| {
         let client = rejecting(code, found.clone());

@@ -307,6 +307,9 @@ fn an_object_at_rest_is_packed_and_read_back() {
     assert_eq!(cache.keys_of("over"), [Key::new("n", "a")]);
     assert!(cache.active_keys_of("over").is_empty());
     assert_eq!(cache.active_keys_of("works"), [Key::new("n", "b")]);
+    let packed = vec![(Key::new("n", "a"), "1".to_owned())];
+    assert_eq!(cache.split_by_rest("over"), (vec![], packed));
+    assert_eq!(cache.split_by_rest("works").0.len(), 1);
     assert_eq!(cache.fold_active(0, |count, _| count + 1), 1);
     assert_eq!(cache.len(), 2);
     // For the index, and for listeners of the next change, it is the same object.

@@ -32,8 +32,12 @@ use crate::{
     watch::RunningWatches,
 };
 
-/// Duration after which a transient error is shown on the object.
-const REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(30);
+/// Duration after which a transient error is shown on the object. A shorter one is not worth two status writes. With
+/// [`REPORT_WRITE_AFTER`](crate::reconcile::slow_effect::REPORT_WRITE_AFTER), the sum is the promised 10 s.
+const REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(2);
+
+/// Delay before an error is written again after its status write was rejected, because the object had changed.
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Number of repeated conflicts that a lagging watch does not explain.
 const CONFLICTS_BEFORE_REFRESH: u32 = 3;
@@ -92,7 +96,7 @@ impl<K: Kind> Worker<K> {
         if let Some((class, at)) = self.stored_retry(key, &object) {
             return ("Waiting", backoff_until::<K>(class, at));
         }
-        let yield_at = Instant::now() + self.limit / 2;
+        let yield_at = Instant::now() + self.limit * 2 / 5;
         let reconciling = self.reconciler.reconcile(&object, yield_at);
         let reconciling = AssertUnwindSafe(reconciling).catch_unwind();
         let (fault, observed) = match tokio::time::timeout(self.limit, reconciling).await {
@@ -173,13 +177,32 @@ impl<K: Kind> Worker<K> {
         });
         let object = newer.as_deref().unwrap_or(object);
         let fault = with_force_delete_hint::<K>(object, fault);
-        self.log(key, &fault, retry.attempt, delay);
-        let until = Instant::now() + delay;
         let now = self.reconciler.clock.now();
         let lasts = Duration::try_from(now.duration_since(retry.since)).unwrap_or_default();
-        if should_report(&fault, lasts) {
+        let stored = K::status(object).map(Status::progress);
+        let planned = stored.and_then(|stored| stored.retry.as_ref()?.next_at.clone());
+        // The planned retry was this one.
+        let is_outdated = planned.is_some_and(|planned| planned.0 <= now);
+        let is_reported = is_outdated || should_report(&fault, lasts);
+        let deadlines = [
+            observed.and_then(|observed| observed.effects_deadline),
+            stored.and_then(|stored| Some(stored.deadline_at.as_ref()?.0)),
+        ];
+        // A delay can be longer than the rest of the wait.
+        let mut delay = before_deadlines(delay, deadlines, now);
+        if !is_reported && is_reportable(&fault) {
+            delay = delay.min(REPORT_TRANSIENT_AFTER.saturating_sub(lasts));
+        }
+        self.log(key, &fault, retry.attempt, delay);
+        let mut until = Instant::now() + delay;
+        if is_reported {
             let retry = retry_to_store(K::status(object), &fault, &retry, delay, now);
-            self.report(key, object, &fault, observed, retry).await;
+            let reported = self.report(key, object, &fault, observed, retry).await;
+            let is_over = K::status(object).is_some_and(Status::is_over);
+            if reported == Err(ErrorClass::Conflict) && !is_over {
+                self.refresh(key, &uid).await;
+                until = until.min(Instant::now() + REPORT_AGAIN_AFTER);
+            }
         }
         backoff_until::<K>(fault.class, until)
     }
@@ -207,7 +230,9 @@ impl<K: Kind> Worker<K> {
         if let Some(object) = self.objects.get(key) {
             let fault = ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, reason);
             // The retry of an earlier error is still to come.
+            let now = self.reconciler.clock.now();
             let retry = K::status(&object).and_then(|status| status.progress().retry.clone());
+            let retry = retry.filter(|retry| is_to_come(retry, now));
             let reporting = self.try_report(&object, &fault, None, retry, BLOCKED_REPORT_TIMEOUT);
             if let Err(why) = reporting.await {
                 let kind = K::RESOURCE.kind;
@@ -226,6 +251,9 @@ impl<K: Kind> Worker<K> {
 
     /// Writes an error to the status of the object. If that fails, the next reconciliation writes
     /// it again (R14).
+    ///
+    /// # Errors
+    /// The class of the error that the write met.
     async fn report(
         &self,
         key: &Key,
@@ -233,14 +261,15 @@ impl<K: Kind> Worker<K> {
         fault: &ReconcileError,
         observed: Option<&Observed<K::Status>>,
         retry: Option<Retry>,
-    ) {
+    ) -> Result<(), ErrorClass> {
         let reporting = self.try_report(object, fault, observed, retry, self.limit / 2);
-        if let Err(why) = reporting.await {
+        reporting.await.map_err(|why| {
             self.reconciler
                 .metrics
                 .error(K::RESOURCE.kind, ErrorClass::Transient.name());
             tracing::warn!(kind = K::RESOURCE.kind, object = %key, "the status update failed: {why}");
-        }
+            why.class
+        })
     }
 
     async fn try_report(
@@ -473,11 +502,36 @@ impl<K: Kind> Worker<K> {
 /// Returns whether an error is shown on its object, `lasts` after its first occurrence.
 fn should_report(fault: &ReconcileError, lasts: Duration) -> bool {
     match fault.class {
+        // The response of the API server names the webhook, so waiting would not make it clearer.
+        ErrorClass::Transient if fault.reason == Reason::AdmissionDenied => true,
         ErrorClass::Transient | ErrorClass::Conflict => {
-            lasts > REPORT_TRANSIENT_AFTER && fault.reason != Reason::NamespaceTerminating
+            lasts >= REPORT_TRANSIENT_AFTER && is_reportable(fault)
         }
         ErrorClass::Invalid | ErrorClass::Denied | ErrorClass::Failed | ErrorClass::Bug => true,
     }
+}
+
+/// Returns whether an error is shown at all. The deletion of a namespace ends with the deletion of the object.
+fn is_reportable(fault: &ReconcileError) -> bool {
+    fault.reason != Reason::NamespaceTerminating
+}
+
+/// Returns the delay, ended by the first deadline that is still to come.
+pub(super) fn before_deadlines(
+    delay: Duration,
+    deadlines: [Option<Timestamp>; 2],
+    now: Timestamp,
+) -> Duration {
+    let coming = deadlines
+        .into_iter()
+        .filter_map(|deadline| deadline.filter(|end| now < *end));
+    let left = coming.map(|end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
+    left.fold(delay, Duration::min)
+}
+
+/// Returns whether the time of a stored retry has not passed.
+fn is_to_come(retry: &Retry, now: Timestamp) -> bool {
+    retry.next_at.as_ref().is_none_or(|at| now < at.0)
 }
 
 /// Returns the backoff after an error. A long-lived object is repaired when others change it, and only a
@@ -536,7 +590,9 @@ pub(super) fn retry_to_store<S: Status>(
     }
     let class_name = class.name().to_owned();
     let known = stored.and_then(|status| status.progress().retry.clone());
-    let is_same = |known: &Retry| known.class == class_name && known.attempt == attempt;
+    let is_same = |known: &Retry| {
+        known.class == class_name && known.attempt == attempt && is_to_come(known, now)
+    };
     if known.as_ref().is_some_and(is_same) {
         // This reconciliation came before the time of the retry.
         return known;

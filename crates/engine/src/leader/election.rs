@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::names;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
@@ -258,6 +259,10 @@ impl ElectionState {
         spec.renew_time = Some(time);
         let seconds = i32::try_from(self.durations.lease.as_secs());
         spec.lease_duration_seconds = Some(seconds.unwrap_or(i32::MAX));
+        // `orc version` reads it. All crates of a release have one version.
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        annotations.insert(names::VERSION.to_owned(), version);
         lease
     }
 

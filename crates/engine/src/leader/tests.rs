@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::names;
 use http::{Method, Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
@@ -220,8 +221,20 @@ async fn a_claim_counts_transitions_and_keeps_what_others_wrote() {
     for holder in [OTHER, ""] {
         let mut found = lease(holder, 1, "7");
         found.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        let other = [(names::VERSION.to_owned(), "0.0.0".to_owned())].into();
+        found.metadata.annotations = Some(other);
         let claim = state(Some(found.clone()), zero).claim(time(7));
-        assert_eq!(claim.metadata, found.metadata);
+        assert_eq!(claim.metadata.labels, found.metadata.labels);
+        assert_eq!(
+            claim.metadata.resource_version,
+            found.metadata.resource_version
+        );
+        let version = claim.metadata.annotations.clone().unwrap_or_default();
+        assert_eq!(
+            version.get(names::VERSION).map(String::as_str),
+            Some(env!("CARGO_PKG_VERSION")),
+            "the version of the leader, not of the one before it"
+        );
         let taken = spec(claim);
         assert_eq!(
             (taken.lease_transitions, taken.acquire_time),

@@ -16,10 +16,11 @@ use crate::{
 
 impl<K: Kind> Reconciler<K> {
     /// Takes the locks of a decision, carries out its effects, and releases locks. So no effect begins without the locks
-    /// that it needs, and no lock is free before the effects are done.
+    /// that it needs, and no lock is free before the effects are done. `version` is the current one of the object.
     pub(super) async fn carry_out(
         &self,
         object: &K::Object,
+        version: &str,
         decision: &Decision<K::Status>,
         yield_at: Instant,
     ) -> Result<(), Abort> {
@@ -28,7 +29,7 @@ impl<K: Kind> Reconciler<K> {
         for claim in taken {
             self.apply_claim(object, claim).await?;
         }
-        self.apply_effects(object, &decision.effects, yield_at)
+        self.apply_effects(object, version, decision, yield_at)
             .await?;
         for claim in released {
             self.apply_claim(object, claim).await?;

@@ -1,6 +1,6 @@
 //! Carries out the effects of a decision, and logs each one.
 
-use api::decide::{Effect, ErrorClass, Manifest, ReconcileError};
+use api::decide::{Decision, Effect, ErrorClass, Manifest, ReconcileError};
 use kube::Resource;
 use tokio::time::Instant;
 
@@ -21,12 +21,13 @@ impl<K: Kind> Reconciler<K> {
     pub(super) async fn apply_effects(
         &self,
         object: &K::Object,
-        effects: &[Effect],
+        version: &str,
+        decision: &Decision<K::Status>,
         yield_at: Instant,
     ) -> Result<(), Abort> {
         let mut refused: Option<ReconcileError> = None;
         let mut has_progress = false;
-        for effect in effects {
+        for effect in &decision.effects {
             if refused.is_some() && !is_independent(effect) {
                 continue;
             }
@@ -40,7 +41,8 @@ impl<K: Kind> Reconciler<K> {
                 }
             }
             self.ensure_leading()?;
-            match self.apply_effect(object, effect).await {
+            let applied = self.apply_or_report(object, version, decision, effect);
+            match applied.await {
                 Ok(()) => has_progress |= is_cached(effect),
                 Err(Abort::Error(fault)) if is_independent_apply(effect) && is_refusal(&fault) => {
                     refused.get_or_insert(fault);
@@ -53,11 +55,15 @@ impl<K: Kind> Reconciler<K> {
         refused.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
-    async fn apply_effect(&self, object: &K::Object, effect: &Effect) -> Result<(), Abort> {
+    pub(super) async fn apply_effect(
+        &self,
+        object: &K::Object,
+        effect: &Effect,
+    ) -> Result<(), Abort> {
         match effect {
             Effect::Ensure(manifest) => {
                 let created = self.while_leading(self.applier.ensure(manifest)).await;
-                let outcome = created.map_err(|stop| non_fatal(manifest, stop))?;
+                let outcome = created.map_err(|stop| non_fatal(effect, stop))?;
                 log::<K>(object, ResourcePath::from(&**manifest), outcome);
             }
             Effect::Apply(manifest) => {
@@ -69,7 +75,8 @@ impl<K: Kind> Reconciler<K> {
                 );
             }
             Effect::Delete(target) => {
-                let outcome = self.while_leading(self.applier.delete(target)).await?;
+                let deleted = self.while_leading(self.applier.delete(target)).await;
+                let outcome = deleted.map_err(|stop| non_fatal(effect, stop))?;
                 log::<K>(object, ResourcePath::from(target), outcome);
             }
             Effect::Patch {
@@ -80,7 +87,8 @@ impl<K: Kind> Reconciler<K> {
                 let patched = self
                     .applier
                     .patch_target(target, *subresource, patch.clone());
-                self.while_leading(patched).await?;
+                let patched = self.while_leading(patched).await;
+                patched.map_err(|stop| non_fatal(effect, stop))?;
                 log::<K>(object, ResourcePath::from(target), EffectOutcome::Patched);
             }
         }
@@ -142,11 +150,24 @@ pub(super) fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: E
     );
 }
 
-/// Converts the rejection of an object that nothing else needs to `Abort::NonFatal`: no reason to stop.
-fn non_fatal(manifest: &Manifest, stop: Abort) -> Abort {
+/// Returns whether the error of an optional effect is passed to the decision. Other errors are tried again soon. An error
+/// that may pass counts only for a deletion: nothing waits for it, and it must not keep the status from being written.
+fn is_for_decision(effect: &Effect, fault: &ReconcileError) -> bool {
+    match fault.class {
+        ErrorClass::Denied | ErrorClass::Invalid | ErrorClass::Failed => true,
+        ErrorClass::Transient => matches!(effect, Effect::Delete(_)),
+        ErrorClass::Conflict | ErrorClass::Bug => false,
+    }
+}
+
+/// Converts the error of an effect that nothing else needs to `Abort::NonFatal`: no reason to stop.
+fn non_fatal(effect: &Effect, stop: Abort) -> Abort {
     match stop {
-        Abort::Error(fault) if manifest.optional && is_refusal(&fault) => Abort::NonFatal(fault),
+        Abort::Error(fault) if effect.is_optional() && is_for_decision(effect, &fault) => {
+            Abort::NonFatal(fault)
+        }
         other @ (Abort::Error(_)
+        | Abort::Reported(_)
         | Abort::NonFatal(_)
         | Abort::LeadershipLost
         | Abort::OutOfTime
@@ -170,6 +191,7 @@ mod tests {
             uid: "uid".to_owned(),
             version: None,
             requires_intent: None,
+            optional: false,
         };
         let patch = |subresource: Option<&'static str>| Effect::Patch {
             target: target(),

@@ -63,6 +63,11 @@ fn a_failed_pull_has_one_cause() {
         (
             "ErrImagePull",
             "dial tcp: lookup registry.example: no such host",
+            PullFailure::Unresolved,
+        ),
+        (
+            "ErrImagePull",
+            "dial tcp 10.0.0.1:443: i/o timeout",
             PullFailure::Unreachable,
         ),
         (
@@ -79,5 +84,31 @@ fn a_failed_pull_has_one_cause() {
         ("ErrImagePull", "", PullFailure::Other),
     ] {
         assert_eq!(PullFailure::of(reason, message), expected, "{message}");
+    }
+}
+
+#[test]
+fn a_host_that_does_not_resolve_is_named() {
+    let pull = "failed to do request: Head \"https://registry.invalid/v2/x\": dial tcp";
+    for (message, host) in [
+        (
+            format!("{pull}: lookup registry.invalid on 10.96.0.10:53: no such host"),
+            Some("registry.invalid"),
+        ),
+        (
+            format!("{pull}: lookup registry.invalid: no such host"),
+            Some("registry.invalid"),
+        ),
+        (
+            format!("{pull} 10.0.0.1:443: connect: connection refused"),
+            None,
+        ),
+    ] {
+        assert_eq!(unresolved_host(&message), host, "{message}");
+        let failure = match host {
+            Some(_) => PullFailure::Unresolved,
+            None => PullFailure::Unreachable,
+        };
+        assert_eq!(PullFailure::of("ErrImagePull", &message), failure);
     }
 }

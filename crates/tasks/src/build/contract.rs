@@ -171,6 +171,9 @@ pub const HOME_VOLUME: &str = "home";
 /// Name of the volume for temporary files.
 pub const TMP_VOLUME: &str = "tmp";
 
+/// Prefix of the names of an Agent's own volumes. An admission policy admits their sources by it.
+pub const VOLUME_PREFIX: &str = "volume-";
+
 /// The mounts. The workspace comes before the context, because the context may be inside it.
 pub const MOUNTS: &[Mount] = &[
     Mount {

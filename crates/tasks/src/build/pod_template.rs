@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{
     names,
-    tasks::{AgentSpec, Amount, EnvFrom, EnvVar, KeyRef, NamedRef, Resources},
+    tasks::{AgentSpec, Amount, EnvFrom, EnvVar, KeyRef, NamedRef, Resources, Volume},
 };
 use k8s_openapi::{
     api::core::v1 as core,
@@ -29,10 +29,15 @@ pub(super) fn pod_template(
         ..
     } = *context;
     let attempt_spec = serde_json::to_string(&settings(&agent.spec, resources))?;
+    // The schema rejects our own keys. Ours win in any case, because the Pod is found by them.
+    let mut pod_labels = agent.spec.pod_labels.clone();
+    pod_labels.extend(labels(&run_spec));
+    let mut annotations = agent.spec.pod_annotations.clone();
+    annotations.insert(names::ATTEMPT_SPEC.to_owned(), attempt_spec);
     Ok(core::PodTemplateSpec {
         metadata: Some(ObjectMeta {
-            labels: Some(labels(&run_spec)),
-            annotations: Some([(names::ATTEMPT_SPEC.to_owned(), attempt_spec)].into()),
+            labels: Some(pod_labels),
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         }),
         spec: Some(pod_spec(context)),
@@ -74,6 +79,7 @@ fn pod_spec(context: &BuildContext<'_>) -> core::PodSpec {
         runtime_class_name: agent.runtime_class_name.clone(),
         node_selector: Some(agent.node_selector.clone()).filter(|selector| !selector.is_empty()),
         tolerations: some(agent.tolerations.clone()),
+        affinity: agent.affinity.clone(),
         priority_class_name: agent.priority_class_name.clone(),
         image_pull_secrets: some(agent.image_pull_secrets.iter().map(reference).collect()),
         ..core::PodSpec::default()
@@ -223,7 +229,54 @@ fn mounts(agent: &AgentSpec) -> Vec<core::VolumeMount> {
             read_only: mount.read_only.then_some(true),
             ..core::VolumeMount::default()
         })
+        .chain(agent.volumes.iter().map(own_mount))
         .collect()
+}
+
+fn own_mount(volume: &Volume) -> core::VolumeMount {
+    core::VolumeMount {
+        name: own_volume_name(volume),
+        mount_path: volume.mount_path.clone(),
+        read_only: volume.read_only.then_some(true),
+        ..core::VolumeMount::default()
+    }
+}
+
+/// Returns a name that no volume of ours has.
+fn own_volume_name(volume: &Volume) -> String {
+    [contract::VOLUME_PREFIX, &volume.name].concat()
+}
+
+fn own_volume(volume: &Volume) -> core::Volume {
+    let Volume {
+        name: _,
+        mount_path: _,
+        secret_ref,
+        config_map_ref,
+        persistent_volume_claim_ref,
+        read_only,
+    } = volume;
+    core::Volume {
+        name: own_volume_name(volume),
+        secret: secret_ref.as_ref().map(|named| core::SecretVolumeSource {
+            secret_name: Some(named.name.clone()),
+            ..core::SecretVolumeSource::default()
+        }),
+        config_map: config_map_ref
+            .as_ref()
+            .map(|named| core::ConfigMapVolumeSource {
+                name: named.name.clone(),
+                ..core::ConfigMapVolumeSource::default()
+            }),
+        persistent_volume_claim: persistent_volume_claim_ref.as_ref().map(|named| {
+            core::PersistentVolumeClaimVolumeSource {
+                claim_name: named.name.clone(),
+                // Without it, the kubelet changes the group of all files in the volume.
+                read_only: read_only.then_some(true),
+            }
+        }),
+        ..core::Volume::default()
+    }
 }
 
 fn volumes(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
@@ -245,7 +298,7 @@ fn volumes(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
             ..core::Volume::default()
         },
     };
-    vec![
+    let mut volumes = vec![
         core::Volume {
             name: contract::CONTEXT_VOLUME.to_owned(),
             config_map: Some(core::ConfigMapVolumeSource {
@@ -257,7 +310,9 @@ fn volumes(run_spec: &RunSpec<'_>, agent: &AgentSpec) -> Vec<core::Volume> {
         workspace,
         empty(contract::HOME_VOLUME, None),
         empty(contract::TMP_VOLUME, None),
-    ]
+    ];
+    volumes.extend(agent.volumes.iter().map(own_volume));
+    volumes
 }
 
 fn claim(class: &str, size: &Amount) -> core::PersistentVolumeClaimTemplate {

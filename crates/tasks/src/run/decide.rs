@@ -32,6 +32,7 @@ pub fn decide(input: &Input<'_, TaskRun, RunWorld>) -> RunDecision {
     let run_spec = RunSpec::of_task(input.object, input.world);
     let run = Run {
         fault: input.fault,
+        refused: input.refused,
         confirmed: input.confirmed,
         ..run_spec.run(status, input.now)
     };

@@ -4,12 +4,14 @@
 //! The crate [`attempts`] decides about the Jobs of a run. Here is the rest of [`decide()`]:
 //!
 //! - `run_spec`: the Agent, the names and the children of an attempt.
+//! - [`holder`]: the run that may start, of several runs of one task.
 //! - `agent_result`: the result of an attempt, from the exit of its containers.
 //! - `version`: moves the status to a newer version of the context.
 
 mod agent_result;
 mod decide;
 pub mod docs;
+pub mod holder;
 pub mod run_spec;
 mod version;
 mod world;

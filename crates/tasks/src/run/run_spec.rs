@@ -19,6 +19,7 @@ use attempts::{
 use super::{
     RunWorld, agent_result,
     docs::{self, Settings},
+    holder,
 };
 use crate::{
     agent,
@@ -106,6 +107,7 @@ impl<'a> RunSpec<'a> {
                 resource: super::RESOURCE,
                 metadata: &run.metadata,
                 version: spec.context_version,
+                history: run.status.as_ref().map_or(&[], |status| &status.history),
                 is_announced: true,
                 lacks_files: files.is_none(),
                 containers: &TASK_CONTAINERS,
@@ -136,6 +138,7 @@ impl<'a> RunSpec<'a> {
                 resource: docs::RESOURCE,
                 metadata: &docs.run.metadata,
                 version: ONLY_VERSION,
+                history: &[],
                 is_announced: docs.status.base_commit.is_some(),
                 lacks_files: files.is_none(),
                 containers: &DOCS_CONTAINERS,
@@ -207,7 +210,18 @@ impl<'a> RunSpec<'a> {
         let message = format!(
             "the run's files have {own} bytes and the Agent's instructions {instructions}, together more than the {CONTEXT_LIMIT} that fit; {advice}, or shorten the instructions"
         );
+        // Files of a version do not change, so no attempt of this version can start.
         Some(Verdict::stalled(Reason::ContextTooLarge, message))
+    }
+
+    /// Returns the verdict about a run if another run holds its task.
+    fn taken(&self) -> Option<Verdict> {
+        let holder = self.world.holder.as_ref()?;
+        match self.work {
+            Workload::Task(run) => Some(holder::taken(&run.spec, holder)),
+            // The names of its children contain the name of the run.
+            Workload::Docs(_) => None,
+        }
     }
 
     /// Returns why the Agent cannot be used, if it cannot.
@@ -280,7 +294,7 @@ impl Work for RunSpec<'_> {
     fn blocker(&self, is_stored: bool) -> Option<Verdict> {
         // Files that are already stored fit.
         let stalled = self.too_large().filter(|_| !is_stored);
-        stalled.or_else(|| self.unusable())
+        stalled.or_else(|| self.taken()).or_else(|| self.unusable())
     }
 
     fn config_map(&self) -> Result<Option<Manifest>, Verdict> {

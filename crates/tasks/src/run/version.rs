@@ -6,7 +6,7 @@ use api::{
     status::condition,
     tasks::{AttemptStatus, RunPhase, Version},
 };
-use attempts::{Run, RunDecision, RunStatus, START_WAIT, Stage, unrecorded_result};
+use attempts::{Run, RunDecision, RunStatus, Stage, unrecorded_result};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::view::JobView;
@@ -56,7 +56,7 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
         version: Some(run.spec.version),
         attempt: AttemptStatus::default(),
         progress: CommonStatus {
-            deadline_at: Some(Time(run.after(START_WAIT))),
+            deadline_at: Some(Time(run.after(run.start_limit()))),
             ..run.status.progress.clone()
         },
     };

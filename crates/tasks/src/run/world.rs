@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use api::tasks::{Agent, File, Resources};
 use attempts::{Cleanup, World};
 
+use super::holder::Holder;
+
 /// Observed state of a run.
 #[derive(Debug, Clone)]
 pub struct RunWorld {
@@ -14,6 +16,8 @@ pub struct RunWorld {
     pub children: World,
     /// Files of the run, if they are not in the run itself.
     pub files: Option<Arc<[File]>>,
+    /// Another run that holds the task of this run.
+    pub holder: Option<Holder>,
     /// Defaults from the operator's configuration.
     pub defaults: Defaults,
 }

@@ -79,9 +79,7 @@ pub(super) fn all(context: BuildContext<'_>) -> Vec<Manifest> {
         };
         hard[*name] = json!(limit.max(ended).to_string());
     }
-    let volumes = storage
-        .as_ref()
-        .and_then(|amounts| amounts.request.as_ref());
+    let volumes = storage.as_ref().and_then(|sizes| sizes.total.as_ref());
     if let Some(Amount(amount)) = volumes {
         hard["requests.storage"] = json!(amount);
     }
@@ -144,7 +142,7 @@ fn limits(context: BuildContext<'_>) -> Option<Manifest> {
     if !(request.is_empty() && limit.is_empty()) {
         items.push(json!({ "type": "Container", "default": limit, "defaultRequest": request }));
     }
-    let largest = storage.as_ref().and_then(|amounts| amounts.limit.as_ref());
+    let largest = storage.as_ref().and_then(|sizes| sizes.per_volume.as_ref());
     if let Some(Amount(largest)) = largest {
         items.push(json!({ "type": "PersistentVolumeClaim", "max": { "storage": largest } }));
     }

@@ -180,6 +180,7 @@ fn secret(state: TenantState<'_>) -> Option<Effect> {
         uid: uid.to_owned(),
         version: None,
         requires_intent: None,
+        optional: false,
     };
     if state.context.spec.redis.is_none() {
         return state.secret_uid().map(|uid| Effect::Delete(target(uid)));
@@ -276,6 +277,7 @@ pub(super) fn target(resource: ResourceType, child: &ChildView) -> Target {
         uid: child.uid.clone(),
         version: None,
         requires_intent: None,
+        optional: false,
     }
 }
 

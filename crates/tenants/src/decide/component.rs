@@ -84,7 +84,8 @@ fn evaluate(
             let message = "is stopped".to_owned();
             component(ComponentPhase::Suspended, message, 0, 0)
         } else {
-            let message = format!("is being stopped; {left} of its Pods are left");
+            let pods = if left == 1 { "Pod is" } else { "Pods are" };
+            let message = format!("is being stopped; {left} {pods} left");
             component(ComponentPhase::Provisioning, message, ready, 0)
         };
     }
@@ -109,7 +110,7 @@ fn evaluate(
     } else if is_there {
         format!("{ready} of {wanted} ready, but its Service leads to none of them yet")
     } else {
-        format!("{ready} of {wanted} ready, {updated} of the wanted kind, {replicas} in all")
+        format!("{ready} of {wanted} ready, {updated} updated, {replicas} in total")
     };
     component(ComponentPhase::Provisioning, message, ready, wanted)
 }

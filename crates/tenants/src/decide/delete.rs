@@ -210,6 +210,7 @@ fn retain(
             uid: uid.to_owned(),
             version: None,
             requires_intent: None,
+            optional: false,
         };
         decision.effects.push(release_child(state, secret));
     }

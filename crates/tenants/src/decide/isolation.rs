@@ -441,6 +441,7 @@ fn gone(namespace: &str, pod: &PodView) -> Effect {
         uid: pod.uid.clone(),
         version: None,
         requires_intent: None,
+        optional: false,
     })
 }
 

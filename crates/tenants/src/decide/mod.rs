@@ -82,6 +82,7 @@ pub fn is_waiting_for_a_turn(tenant: &Tenant, world: &TenantWorld, now: Timestam
         world,
         now,
         fault: None,
+        refused: false,
         confirmed: true,
         overdue: false,
     });

@@ -105,6 +105,7 @@ pub(super) fn target(namespace: &NamespaceView) -> Target {
         uid: namespace.uid.clone(),
         version: None,
         requires_intent: None,
+        optional: false,
     }
 }
 

@@ -9,12 +9,15 @@ impl<'a> Explain<'a> for Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// Returns the objects that the Agent needs and that do not exist: Secrets and ConfigMaps, or
-    /// all others.
-    fn missing(self, secrets: bool) -> Vec<&'a Need> {
+    /// Returns the objects that the Agent needs and that do not exist: those that only its runs wait
+    /// for, or those that count for its readiness.
+    fn missing(self, of_runs: bool) -> Vec<&'a Need> {
         let needs = self.view.needs.iter();
-        let of_kind =
-            needs.filter(|need| matches!(need.kind.as_str(), "Secret" | "ConfigMap") == secrets);
+        let is_of_runs = |need: &&Need| {
+            let kind = need.kind.as_str();
+            matches!(kind, "Secret" | "ConfigMap" | "PersistentVolumeClaim")
+        };
+        let of_kind = needs.filter(|need| is_of_runs(need) == of_runs);
         of_kind
             .filter(|need| self.exists(&need.kind, &need.name) == Some(false))
             .collect()
@@ -49,7 +52,7 @@ fn stand(agent: Agent<'_>) -> Finding {
     let names = names(&missing);
     let Some((first, rest)) = missing.split_first() else {
         return match says_ready {
-            true => finding! { Ready "Nothing is wrong: runs can use it.";
+            true => finding! { Ready "";
                 link own(Health::Ok, "is ready: everything that it names exists");
                 then commands::list("TaskRun", within, "the runs of this namespace");
             },
@@ -104,7 +107,7 @@ fn absent(agent: Agent<'_>, need: &Need) -> Link {
     }
 }
 
-/// Reports missing Secrets and ConfigMaps. Readiness ignores them, but a missing one blocks every
+/// Reports missing Secrets, ConfigMaps and PersistentVolumeClaims. Readiness ignores them, but a missing one blocks every
 /// run.
 fn secrets(agent: Agent<'_>, mut finding: Finding) -> Finding {
     let gone = agent.missing(true);
@@ -116,7 +119,7 @@ fn secrets(agent: Agent<'_>, mut finding: Finding) -> Finding {
         finding.next.insert(0, agent.create(first));
         if let Some(link) = finding.links.first_mut() {
             link.health = Health::Waiting;
-            link.message = text! { "is ready, but {names} does not exist: runs will wait for it (Secrets and ConfigMaps do not count for readiness)" };
+            link.message = text! { "is ready, but {names} does not exist: runs will wait for it (Secrets, ConfigMaps and volume claims do not count for readiness)" };
         }
         return finding.newer();
     }

@@ -74,6 +74,9 @@ pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) ->
         "ServiceAccount" => shell! {
             "kubectl create serviceaccount {name} -n {within}" => "create ServiceAccount '{name}'; it may need rights: ask its owner"
         },
+        "PersistentVolumeClaim" => shell! {
+            "kubectl get pvc -n {within}" => "those that exist; create '{name}', or name one of these in the Agent's 'volumes'"
+        },
         _ => shell! {
             "kubectl get {}", need.to_lowercase() => "those that exist; '{name}' must be created by whoever runs the cluster"
         },
@@ -157,6 +160,11 @@ pub(super) fn allocated() -> Command {
     shell! {
         "kubectl describe nodes | grep -A8 'Allocated resources'" => "how much of each node is taken"
     }
+}
+
+/// Returns the line that applies the CRDs from the sources of the operator's version.
+pub(super) fn apply_crds() -> &'static str {
+    "kubectl apply --server-side --recursive -f charts/orchestrator/generated/crds"
 }
 
 /// Returns the command that prints the state of the API server.

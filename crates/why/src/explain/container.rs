@@ -1,6 +1,6 @@
 //! A container that the kubelet does not start: image, user, Secrets, the program itself.
 
-use pods::{PullFailure, is_permission, missing_object};
+use pods::{PullFailure, is_permission, missing_object, unresolved_host};
 
 use super::root_cause::{create_secret, setting};
 use super::*;
@@ -71,24 +71,32 @@ pub(super) fn waiting(
     };
     Some(match start_failure(world, pod, reported)? {
         StartFailure::Image => case.image(&reported.reason),
-        StartFailure::Root | StartFailure::NotExecutable => case.root(),
+        StartFailure::Root => case.root(),
         StartFailure::Missing => missing(origin, pod.object(), &case.said, false),
-        StartFailure::NotStartable => case.not_startable(),
+        StartFailure::NotExecutable | StartFailure::NotStartable => case.not_startable(),
     })
 }
 
 /// Returns the sentence about a Pod with an image that cannot be pulled.
-fn not_pulled(failure: PullFailure, pod: &PodView, image: &str) -> String {
+fn not_pulled(failure: PullFailure, pod: &PodView, image: &str, message: &str) -> String {
+    let host = unresolved_host(message).unwrap_or_default();
     let why = match failure {
         PullFailure::Never => "it is not on the node, and 'imagePullPolicy: Never' forbids a pull",
         PullFailure::InvalidName => "this is not a valid name of an image",
+        PullFailure::Unresolved => {
+            return format!(
+                "image '{image}' cannot be pulled{}: the name '{host}' does not resolve",
+                pod.on_node()
+            );
+        }
         PullFailure::Unreachable => "the registry cannot be reached",
         PullFailure::Limited => "the registry limits how often it is asked",
         PullFailure::Refused => {
             "the registry refuses: it does not exist, or credentials are missing or wrong"
         }
         PullFailure::NotFound => "the registry has no such image or tag",
-        PullFailure::Other => "its words are below",
+        // The last part of a chain of errors is the cause.
+        PullFailure::Other => message.rsplit(": ").next().unwrap_or(message).trim(),
     };
     format!("image '{image}' cannot be pulled{}: {why}", pod.on_node())
 }
@@ -110,7 +118,7 @@ impl Waiting<'_> {
         let &Self { origin, pod, .. } = self;
         let (subject, part) = (origin.subject(), self.field());
         let pull = PullFailure::of(reason, self.said.message);
-        let sentence = not_pulled(pull, pod, &self.container.image);
+        let sentence = not_pulled(pull, pod, &self.container.image, self.said.message);
         if let Some(finding) = self.of_operator(Reason::ImagePullFailed, &sentence) {
             return finding;
         }
@@ -122,6 +130,7 @@ impl Waiting<'_> {
             (PullFailure::Never, Origin::Agent(_)) => "Put the image on the node, or change the Agent's 'imagePullPolicy'.";
             (PullFailure::Never, Origin::Tenant(..)) => "Put the image on the node.";
             (PullFailure::InvalidName, _) => "Correct {field}.";
+            (PullFailure::Unresolved, _) => "Correct the host in {field}, or check the DNS of the node. The kubelet tries again by itself, every 5 minutes or more often.";
             (PullFailure::Unreachable, _) => "Check the registry and the node's way to it. The kubelet tries again by itself, every 5 minutes or more often.";
             (PullFailure::Limited, Origin::Agent(_)) => "Wait, or give the Agent 'imagePullSecrets' with an account of its own.";
             (PullFailure::Limited, Origin::Tenant(..)) => "Wait: the kubelet tries again by itself. A mirror, or an account on the nodes, helps for good.";
@@ -189,25 +198,19 @@ impl Waiting<'_> {
         if let Some(finding) = self.of_operator(Reason::ImageNeedsRoot, &sentence) {
             return finding;
         }
-        let agent = origin.subject().world.agent.as_ref();
-        let user = one_of! { (origin, agent);
-            (Origin::Tenant(..), _) => " 65532";
-            (Origin::Agent(_), Some(agent)) => " {}", agent.user;
-            (Origin::Agent(_), None) => "";
-        };
-        let sentence = format!("{sentence}: {}", why_root(self.said.message, &user));
+        let sentence = format!("{sentence}: {}", why_root(self.said.message));
         let again = origin.after("Pod", true);
         let link = self
             .said
             .link(self.pod.object(), Reason::ImageNeedsRoot, sentence);
         match origin {
-            Origin::Agent(_) => finding! {
-                Blocked "Agents never run as root. Build the image with a numeric USER and a program that everyone may execute, or set the Agent's 'runAsUser' to a number that works. {again}";
+            Origin::Agent(run) => finding! {
+                Blocked "Agents never run as root. {} {again}", user_advice(run.world.agent.as_ref());
                 link link;
-                then origin.edit("set 'runAsUser' or another 'image'"), origin.again();
+                then origin.edit("name another 'image', or change 'runAsUser'"), origin.again();
             },
             Origin::Tenant(..) => finding! {
-                Blocked "Nothing of a Tenant runs as root: its containers have the user 65532. Build an image whose program that user may execute, and name it in '{part}.image'. {again}";
+                Blocked "No container of a Tenant runs as root: they have the user 65532. Build an image that works with that user, and name it in '{part}.image'. {again}";
                 link link;
                 then self.events(), origin.edit(format!("name another '{part}.image'"));
             },
@@ -226,16 +229,13 @@ impl Waiting<'_> {
         if let Some(finding) = self.of_operator(reason, &sentence) {
             return finding;
         }
-        let check = match (origin, part) {
-            (Origin::Agent(_), _) => {
-                "the Agent's 'command', and whether its image has that program"
-            }
-            (Origin::Tenant(..), "redis") => "whether 'redis.image' has 'redis-server'",
-            (Origin::Tenant(..), _) => {
-                "whether 'server.image' is an image that starts a program by itself"
-            }
+        let check = one_of! { (origin, part);
+            _ if is_permission(self.said.message) => (executable(origin));
+            (Origin::Agent(_), _) => "Check the Agent's 'command', and whether its image has that program.";
+            (Origin::Tenant(..), "redis") => "Check whether 'redis.image' has 'redis-server'.";
+            (Origin::Tenant(..), _) => "Check whether 'server.image' is an image that starts a program by itself.";
         };
-        let finding = finding! { Blocked "Check {check}. {}", origin.after("Pod", true);
+        let finding = finding! { Blocked "{check} {}", origin.after("Pod", true);
             link self.said.link(pod.object(), reason, sentence);
         };
         match origin {
@@ -249,14 +249,40 @@ impl Waiting<'_> {
     }
 }
 
-/// Formats why an image cannot run as this user. The message may be `… image has non-numeric user (app), …`.
-fn why_root(message: &str, user: &str) -> String {
+/// Formats why the kubelet does not start an image: `… image has non-numeric user (app), …`.
+fn why_root(message: &str) -> String {
     let named = message.split_once("non-numeric user (");
     one_of! { named.and_then(|(_, rest)| rest.split(')').next());
-        _ if is_permission(message) => "its program cannot be executed by user{user}";
         Some(user) => "its user '{user}' is a name; Kubernetes needs a number to prove that it is not root";
         None => "it runs as root";
     }
+}
+
+/// Returns the advice for an image that needs root. An Agent that has a user already needs no other one.
+pub(super) fn user_advice(agent: Option<&AgentView>) -> String {
+    one_of! { agent.map(|agent| agent.user).filter(|user| *user > 0);
+        Some(user) => "Build the image so that its program works with the user {user}, which is the Agent's 'runAsUser'.";
+        None => "Set the Agent's 'runAsUser' to a number other than 0, and build the image so that its program works with that user.";
+    }
+}
+
+/// Returns the advice for a program that the container's user may not execute.
+pub(super) fn executable(origin: Origin<'_>) -> String {
+    let (user, name) = match origin {
+        Origin::Agent(run) => {
+            let agent = run.world.agent.as_ref();
+            let user = agent.map_or_else(String::new, |agent| format!(" {}", agent.user));
+            (
+                user,
+                "name another program in the Agent's 'command'".to_owned(),
+            )
+        }
+        Origin::Tenant(_, part) => {
+            let part = part.unwrap_or("server");
+            (" 65532".to_owned(), format!("name another '{part}.image'"))
+        }
+    };
+    text! { "Make that file executable for user{user} (chmod +x, when the image is built), or {name}." }
 }
 
 /// The reason for a missing object, if it lacks no key.
@@ -405,7 +431,7 @@ fn add_key(object: &ObjectRef, key: &str) -> Command {
 }
 
 /// Returns the last part of a chain of errors, which is the actual cause: `: exec: "/agent": …`.
-fn last_words(message: &str) -> String {
+pub(super) fn last_words(message: &str) -> String {
     let words = message
         .find("exec: ")
         .and_then(|start| message.get(start..));

@@ -41,7 +41,7 @@ impl Deletion<'_> {
         } else if is_ours {
             ours()
         } else if names.is_empty() {
-            finding! { Deleting "Nothing holds it: it is deleted in a moment."; }
+            finding! { Deleting "Wait: nothing holds it, and it is deleted in a moment."; }
         } else {
             finding! { Deleting "Find out what set '{names}' on {kind} '{name}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.";
                 Error object.clone(), "Finalizer", "{}the finalizer '{names}', which is not Orchestrator's, holds it", self.done;
@@ -66,7 +66,10 @@ impl Deletion<'_> {
 
 /// Explains a run that is being deleted.
 pub(super) fn of_run(run: Run<'_>) -> Option<Finding> {
-    let is_left = run.jobs().next().is_some() || !run.world.pods.is_empty();
+    let is_left = run.jobs().next().is_some()
+        || !run.world.pods.is_empty()
+        || !run.was_read("jobs")
+        || !run.was_read("pods");
     let deletion = Deletion {
         finalizer: match &run.view.docs {
             Some(_) => "docsruns.orchestrator.io/finalizer",
@@ -108,13 +111,19 @@ fn ours(run: Run<'_>) -> Finding {
     }
     let age = run.age(run.meta.deleting.as_ref());
     let log = operator::log(run.world);
+    if !run.was_read("jobs") || !run.was_read("pods") {
+        return finding! {
+            Deleting "Wait, or ask someone who may read its Jobs and Pods what is left of them: the operator keeps the run until they have stopped.";
+            then run.look_again(), log;
+        };
+    }
     match age > 60 {
         true => finding! {
-            Deleting "Nothing is left of the run, and the operator has not let it go for {}: look into its log.", times::span(age);
+            Deleting "Look into the operator's log: nothing is left of the run, and the operator has not removed its finalizer for {}.", times::span(age);
             then log;
         },
         false => finding! {
-            Deleting "Nothing is left of the run: the operator lets it go within seconds.";
+            Deleting "Wait: nothing is left of the run, and the operator removes its finalizer within seconds.";
             then log;
         },
     }
@@ -159,7 +168,7 @@ pub(super) fn of_namespace(run: Run<'_>) -> Option<Finding> {
     };
     link.evidence = namespace.deletion(3);
     Some(finding! {
-        Deleting "Nothing: the run will be deleted with namespace '{name}'. Submit it in another one.";
+        Deleting "Submit the run in another namespace: it will be deleted with namespace '{name}'.";
         link link;
         then object.yaml("what its deletion waits for");
     })

@@ -65,7 +65,7 @@ fn succeeded(run: Run<'_>, result: &RunResult) -> Finding {
         .iter()
         .map(|node| Evidence::new("node", node, None));
     link.evidence.extend(image.chain(node));
-    let finding = finding! { Succeeded "Nothing to do.";
+    let finding = finding! { Succeeded "";
         link job;
         link link;
         link docs::proof(run);
@@ -93,7 +93,8 @@ fn pod_object(run: Run<'_>, result: &RunResult) -> ObjectRef {
 
 /// Returns ` (the Pod no longer exists)` if the Pod no longer exists.
 fn there(run: Run<'_>, result: &RunResult) -> &'static str {
-    match result.pod_name.is_some() && run.pod_of_result(result).is_none() {
+    let is_gone = run.pod_of_result(result).is_none() && run.was_read("pods");
+    match result.pod_name.is_some() && is_gone {
         true => " (the Pod no longer exists)",
         false => "",
     }
@@ -102,13 +103,15 @@ fn there(run: Run<'_>, result: &RunResult) -> &'static str {
 /// Adds the command that reads the log, or a note that the log was deleted with the Pod.
 fn with_logs(run: Run<'_>, result: &RunResult, finding: Finding) -> Finding {
     match run.pod_of_result(result) {
-        Some(pod) => match pod.state() {
-            ContainerState::Unknown | ContainerState::Waiting(_) => finding,
-            ContainerState::Running { .. } | ContainerState::Ended(_) => {
-                finding.then(run.logs(pod))
-            }
-        },
-        None if result.pod_name.is_some() && result.started_at.is_some() => {
+        Some(pod) if pod.is_evicted() => {
+            finding.note("the kubelet evicted the Pod and deleted its log".to_owned())
+        }
+        Some(pod) => finding.then(Some(run.logs(pod)).filter(|_| pod.has_log())),
+        None if result.pod_name.is_some()
+            && result.started_at.is_some()
+            && !is_start_failure(result)
+            && run.was_read("pods") =>
+        {
             let why = one_of! { run.phase();
                 RunPhase::Succeeded | RunPhase::Failed => "; some minutes after the end Jobs are cleaned up, unless the run's 'childTTL' or the annotation {}=\"true\" keeps them", names::PRESERVE;
                 RunPhase::Pending | RunPhase::Running => "";
@@ -117,6 +120,15 @@ fn with_logs(run: Run<'_>, result: &RunResult, finding: Finding) -> Finding {
         }
         None => finding,
     }
+}
+
+/// Returns whether the container of an attempt never ran, so that it wrote no log.
+fn is_start_failure(result: &RunResult) -> bool {
+    let reason = result.reason.as_deref().and_then(Reason::from_name);
+    matches!(
+        reason,
+        Some(Reason::ContainerNotStartable | Reason::ImageNeedsRoot | Reason::ImagePullFailed)
+    )
 }
 
 fn failed(run: Run<'_>, result: &RunResult) -> Finding {
@@ -131,6 +143,8 @@ fn failed(run: Run<'_>, result: &RunResult) -> Finding {
     } else if needs_agent && never_ran {
         never_started(run, reason)
     } else if let Some(finding) = docs::failed(run, result, reason) {
+        finding
+    } else if let Some(finding) = rejected(run, reason) {
         finding
     } else {
         outcome(run, result, reason).then(run.retry())
@@ -157,7 +171,7 @@ fn cancelled(run: Run<'_>, result: &RunResult) -> Finding {
         None => "A cancelled run cannot be run again: submit another TaskRun.",
     };
     let finding = finding! {
-        Failed "Nothing: someone asked for it, and it cannot be taken back. {again}";
+        Failed "{again}";
         Error run.object(), Reason::Cancelled, "was ended by its 'spec.cancel', which someone set";
         seen "spec.cancel" => (run.view.cancel.to_string()), run.changed; seen pod;
     };
@@ -165,6 +179,22 @@ fn cancelled(run: Run<'_>, result: &RunResult) -> Finding {
         .object()
         .who("'metadata.managedFields' names who set 'cancel'");
     with_logs(run, result, finding).then(who)
+}
+
+/// Explains a run that ended because the API server rejected its children until the deadline, or because its files do
+/// not fit.
+fn rejected(run: Run<'_>, reason: Reason) -> Option<Finding> {
+    let has_waited = messages::is_never_started(run.message());
+    if !has_waited && reason != Reason::ContextTooLarge {
+        return None;
+    }
+    let mut finding = faults::find(Origin::Agent(run))?;
+    if !has_waited {
+        return Some(finding);
+    }
+    finding.advice = given_up(&finding.advice);
+    finding.next.truncate(3);
+    Some(finding.then(run.retry()))
 }
 
 fn never_started(run: Run<'_>, reason: Reason) -> Finding {
@@ -315,7 +345,7 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
     let mut finding = outcome(run, result, reason);
     finding.state = State::Waiting;
     let attempt = if was_disrupted(result) {
-        finding.advice = text! { "Nothing: the same attempt is started again by itself, and no attempt is used. This was disruption {count}; the 6th ends the run." };
+        finding.advice = text! { "Wait: the same attempt is started again by itself, and no attempt is used. This was disruption {count}; the 6th ends the run." };
         last
     } else {
         finding.advice = text! { "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.", run.ago(due) };
@@ -347,7 +377,10 @@ fn being_stopped(run: Run<'_>, result: &RunResult, reason: Reason) -> Finding {
     if finding.state != State::Blocked {
         let (attempt, advice) = (run.status().attempts, plain(reason));
         finding.state = State::Waiting;
-        finding.advice = text! { "Wait: attempt {attempt} was given up ({reason}), and its Job is being stopped. {advice}" };
+        finding.advice = one_of! { reason;
+            Reason::Disrupted | Reason::JobLost => "Wait: attempt {attempt} was given up ({reason}), and starts again by itself when its Job has stopped. That uses no attempt.";
+            _ => "Wait until the Job of attempt {attempt} has stopped; it was given up ({reason}). {advice}";
+        };
     }
     finding
 }
@@ -386,6 +419,6 @@ pub(super) fn settling(run: Run<'_>, pod: &PodView) -> Finding {
     finding! { Waiting (advice);
         (health) pod.object(), "Ended", (sentence); since finished;
         seen "container state" => (&pod.phase), finished;
-        then run.logs(pod), run.look_again(), commands::controllers();
+        then Some(run.logs(pod)).filter(|_| pod.has_log()), run.look_again(), commands::controllers();
     }
 }

@@ -17,17 +17,31 @@ pub(super) fn find(origin: Origin<'_>) -> Option<Finding> {
         Origin::Tenant(..) => request.is_some(),
     };
     let reason = subject.reason()?;
+    let is_fault = matches!(
+        reason,
+        Reason::ApiUnavailable | Reason::Denied | Reason::InvalidChild | Reason::InternalError
+    );
+    // A webhook that fails answers with codes of the API server, which is well.
+    if is_fault && Rejection::of(subject.message()) == Rejection::WebhookDown {
+        return Some(not_created(origin));
+    }
     let found = of_reason! { reason;
         Denied => Some(denied(origin)),
         InvalidChild => is_child.then(|| invalid(origin)),
         ApiUnavailable => Some(unavailable(subject)),
         InternalError => Some(internal(subject)),
         ChildNameTaken => Some(taken(origin)),
+        TaskTaken => task_taken(origin),
         ContextTooLarge => too_large(origin),
         QuotaExceeded => is_child.then(|| not_created(origin)),
-        AdmissionDenied => is_child.then(|| not_created(origin)),
+        AdmissionDenied => (is_child || request.is_some() && is_webhook(subject)).then(|| not_created(origin)),
     };
     found.flatten()
+}
+
+/// Returns whether a webhook failed. It also rejects a patch or a deletion.
+fn is_webhook(subject: Subject<'_>) -> bool {
+    Rejection::of(subject.message()) == Rejection::WebhookDown
 }
 
 /// Explains an object that does not match its type.
@@ -120,8 +134,17 @@ fn unavailable(subject: Subject<'_>) -> Finding {
         || "did not answer the operator in time".to_owned(),
         |code| format!("answered the operator with {code}"),
     );
+    if messages::is_hanging(subject.message()) {
+        return finding! { Waiting "Wait some seconds: the API server then names the webhook that does not answer. If it names none, check the control plane.";
+            Error ObjectRef::cluster("APIServer", "kubernetes"), Reason::ApiUnavailable, "has not answered a write of the operator yet, probably because of an admission webhook";
+            since subject.written(); seen subject.said();
+            shell "kubectl get validatingwebhookconfigurations" => "webhooks that may hang";
+            shell "kubectl get mutatingwebhookconfigurations" => "others that may hang";
+            then commands::readyz();
+        };
+    }
     finding! { Waiting "Wait: the operator tries again by itself{}. If that fails, too, check the control plane.", subject.tried_at();
-        Error ObjectRef::cluster("APIServer", "kubernetes"), Reason::ApiUnavailable, "{how}{}; it answers me now", subject.ago(subject.written());
+        Error ObjectRef::cluster("APIServer", "kubernetes"), Reason::ApiUnavailable, "{how}{}; it answers now", subject.ago(subject.written());
         since subject.written(); seen subject.said();
         then commands::readyz(), operator::log(subject.world);
     }
@@ -194,6 +217,9 @@ fn taken(origin: Origin<'_>) -> Finding {
             newer; then subject.look_again();
         };
     }
+    if let Some(finding) = held_by_run(origin, &object, other) {
+        return finding;
+    }
     let owner = other.and_then(|other| other.meta.owner.as_ref());
     let retained = other.and_then(|other| other.meta.retained_from.as_ref());
     let whose = one_of! { (other, owner, retained, origin);
@@ -233,6 +259,66 @@ fn taken(origin: Origin<'_>) -> Finding {
         seen subject.said(); seen proof;
         then object.describe(look), object.delete("only if nobody needs it");
     }
+}
+
+/// Explains a task that another run holds.
+fn task_taken(origin: Origin<'_>) -> Option<Finding> {
+    let Origin::Agent(run) = origin else {
+        return None;
+    };
+    let holder = run.here("TaskRun", messages::task_holder(run.message())?);
+    let name = holder.name.clone();
+    Some(finding! {
+        Blocked "To run the task of '{name}' again, raise its contextVersion (orc context add), and delete this run. To run both, submit this one with another 'taskId'. Otherwise wait: the run starts when '{name}' is deleted, or ended and was cleaned up.";
+        Error holder.clone(), Reason::TaskTaken, "has the same 'serviceName' and 'taskId', and came first";
+        seen run.said();
+        then holder.describe("how far it is"), run.object().delete("only if it was submitted twice");
+    })
+}
+
+/// Explains a name that a child of another run has. That run needs its child, so the advice never
+/// is to delete it.
+fn held_by_run(
+    origin: Origin<'_>,
+    child: &ObjectRef,
+    other: Option<&OtherView>,
+) -> Option<Finding> {
+    let Origin::Agent(run) = origin else {
+        return None;
+    };
+    let meta = &other?.meta;
+    let owner = meta.owner.as_ref();
+    let owner = owner.map(|owner| (owner.kind.as_str(), owner.name.as_str(), &owner.uid));
+    let labels = meta.run_kind.as_deref().zip(meta.run_name.as_deref());
+    let by_label = || {
+        let ((kind, name), uid) = labels.zip(meta.run_uid.as_ref())?;
+        Some((kind, name, uid))
+    };
+    let (kind, name, uid) = owner.or_else(by_label)?;
+    let is_run = matches!(kind, "TaskRun" | "DocsRun");
+    let is_same = kind == run.kind && name == run.name();
+    if !is_run || is_same || *uid == run.meta.uid {
+        return None;
+    }
+    let holder = run.here(kind, name);
+    let (own, within, argument) = (run.name(), run.namespace, kind.to_lowercase());
+    let instead = one_of! { run.view.docs;
+        Some(_) => "Use {kind} '{name}', or submit this run with another name";
+        None => "Use {kind} '{name}', or submit this run with another 'serviceName' or 'taskId'";
+    };
+    let (of, owned_by) = (&child.kind, &child.name);
+    let above = link! { Waiting child.clone(), Reason::ChildNameTaken, "belongs to {kind} '{name}'";
+        seen "metadata.ownerReferences" => "{kind} '{name}' (uid {uid})", meta.created.as_ref();
+    };
+    Some(
+        finding! { Blocked "{instead}. Leave {of} '{owned_by}' alone: it belongs to that run. This run continues if {kind} '{name}' is deleted.";
+            link above;
+            Error holder, Reason::ChildNameTaken, "has the same child names as {} '{own}', and had them first", run.kind;
+            seen run.said();
+            shell "orc why {argument}/{name} -n {within}" => "how the other run stands";
+            then run.object().delete("delete this run, if the other one is the right one");
+        },
+    )
 }
 
 fn too_large(origin: Origin<'_>) -> Option<Finding> {

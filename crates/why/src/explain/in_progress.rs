@@ -14,6 +14,9 @@ pub(super) fn find(run: Run<'_>) -> Finding {
 /// Explains a run without a Job. Either another object has to end first, or the Job is lost, or it
 /// will be created soon.
 fn without_job(run: Run<'_>) -> Finding {
+    if !run.was_read("jobs") {
+        return unread_job(run);
+    }
     if let Some(pod) = run.world.pods.iter().find(|pod| pod.may_run()) {
         return stopping(*run, pod, Stop::Ours(Reason::Progressing)).then(run.look_again());
     }
@@ -29,7 +32,7 @@ fn without_job(run: Run<'_>) -> Finding {
     }
     if let Some(name) = &run.status().job_name {
         let health = Health::error_if(run.age(run.written()) > 30);
-        return finding! { Waiting "Nothing: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here.";
+        return finding! { Waiting "Wait: Job '{name}' is looked for once more; if it stays away, another Job takes its place by itself, and no attempt is used. Then find out what deletes Jobs here.";
             (health) run.here("Job", name), Reason::JobLost, "is not there: someone deleted it while the run went on";
             since run.written(); seen run.not_found(); then run.look_again();
             shell "kubectl get events -n {} --field-selector involvedObject.name={name}", run.namespace => "what happened to it";
@@ -40,10 +43,26 @@ fn without_job(run: Run<'_>) -> Finding {
     }
 }
 
+/// Explains a run of which the Jobs could not be read. Its Pods carry the run's UID.
+fn unread_job(run: Run<'_>) -> Finding {
+    let pods = run.world.pods.iter();
+    if let Some(pod) = pods.max_by_key(|pod| pod.meta.created.clone()) {
+        return pod_stand(run, pod);
+    }
+    let object = match &run.status().job_name {
+        Some(name) => run.here("Job", name),
+        None => run.object(),
+    };
+    permissions::hidden(run, object, "jobs")
+}
+
 fn with_job(run: Run<'_>, job: &JobView) -> Finding {
     let (end, deleting) = (job.end(), job.meta.deleting.as_ref());
     let Some(pod) = run.newest_pod(job) else {
-        return without_pod(run, job);
+        return match run.was_read("pods") {
+            true => without_pod(run, job),
+            false => unread_pod(run, job),
+        };
     };
     let (reason, how) = match (end, deleting) {
         (Some(end), _) if end.kind == "Complete" => ("Ended", "is complete".to_owned()),
@@ -64,6 +83,25 @@ fn with_job(run: Run<'_>, job: &JobView) -> Finding {
         .map(|_| job.meta.deletion(run.world));
     finding.below([link! { (health) job.object(), reason, (how); seen end.map(|end| end.evidence()); seen asked;
     }])
+}
+
+/// Explains a Job of which the Pods could not be read.
+fn unread_pod(run: Run<'_>, job: &JobView) -> Finding {
+    let deepest = match &run.status().pod {
+        Some(pod) => run.here("Pod", &pod.name),
+        None => job.object(),
+    };
+    let finding = permissions::hidden(run, deepest, "pods");
+    let above = job.object();
+    if finding.starts_with(&above) {
+        return finding.evidence(job.end().map(|end| end.evidence()));
+    }
+    let created = run.ago(job.meta.created.as_ref());
+    let health = match finding.state == State::Running {
+        true => Health::Ok,
+        false => Health::Waiting,
+    };
+    finding.below([link! { (health) above, "Active", "was created{created}"; seen job.end().map(|end| end.evidence()); }])
 }
 
 /// Explains a Job that has no Pod.
@@ -133,6 +171,10 @@ fn starting(run: Run<'_>, pod: &PodView) -> Finding {
     if let Some(finding) = problem {
         return finding;
     }
+    let is_blind = !run.was_read("events");
+    if is_blind && run.reason().is_some_and(run::is_cause) {
+        return permissions::hidden(run, pod.object(), "events");
+    }
     let created = pod.meta.created.as_ref();
     let how = pod.node.as_ref().map_or_else(
         || "waits for the scheduler to give it a node".to_owned(),
@@ -150,7 +192,11 @@ fn starting(run: Run<'_>, pod: &PodView) -> Finding {
         }
         None => link.seen("status.phase", &pod.phase, created),
     };
-    finding! { Waiting "Wait: nothing is wrong so far.{until}";
+    let so_far = match is_blind {
+        true => "its Events could not be read, and would show a problem",
+        false => "nothing is wrong so far",
+    };
+    finding! { Waiting "Wait: {so_far}.{until}";
         link link;
         then pod.object().describe("the Pod's Events"), run.look_again();
     }

@@ -16,11 +16,13 @@ mod docs;
 mod ended;
 mod faults;
 mod in_progress;
+mod installation;
 mod object;
 mod operator;
 mod origin;
 mod other;
 mod outcome;
+mod permissions;
 mod refused;
 mod root_cause;
 mod run;
@@ -58,6 +60,8 @@ use crate::{
     },
 };
 use finding::{Finding, Rows};
+#[cfg(feature = "gather")]
+pub(crate) use operator::is_down;
 use origin::Origin;
 use refused::Refusal;
 use stop::{Stop, stopping};
@@ -141,7 +145,8 @@ fn inside<'a>(message: &'a str, start: &str, end: &str) -> Option<&'a str> {
 /// Builds the chain of a subject, from its own link to the deepest blocker.
 fn walk<'a>(subject: impl Explain<'a>) -> Explanation {
     let object = subject.object();
-    let mut finding = operator::needed(subject.world, subject.find());
+    let finding = installation::checked(*subject, subject.find());
+    let mut finding = operator::needed(subject.world, finding);
     finding.is_newer |= subject.is_outdated(&finding);
     let mut finding = subject.finish(finding);
     if finding.next.is_empty() {
@@ -254,7 +259,13 @@ fn unreadable(world: &World) -> Vec<Note> {
     let mut texts = Vec::new();
     if !names.is_empty() {
         let names = names.join(", ");
-        texts.push(text! { "you may not read {names}: what that would say is missing above" });
+        let missing = match permissions::missing(world).as_str() {
+            "" => String::new(),
+            missing => format!("; missing permissions: {missing}"),
+        };
+        texts.push(
+            text! { "you may not read {names}: nothing above is concluded from them{missing}" },
+        );
     }
     let failed = failed.iter();
     texts.extend(failed.map(|one| format!("could not read {}: {}", one.what, one.why)));

@@ -31,7 +31,18 @@ impl Object<'_> {
     fn reported(self) -> Finding {
         let (state, _) = self.stand();
         let unknown = || "Read the message above, then the operator's log.".to_owned();
-        let advice = self.reason().map_or_else(unknown, plain_advice);
+        let advice = match state {
+            State::Succeeded | State::Ready => String::new(),
+            State::Failed
+            | State::Running
+            | State::Waiting
+            | State::Blocked
+            | State::Suspended
+            | State::Deleting
+            | State::NotIsolated
+            | State::NotProven
+            | State::Unmanaged => self.reason().map_or_else(unknown, plain_advice),
+        };
         finding! { (state) (advice);
             then self.object().describe("its status and its Events"), operator::log(self.world);
         }

@@ -23,7 +23,7 @@ fn leads(world: &World, lease: &LeaseView) -> bool {
 
 /// Returns whether it is certain that there is no leader: the Leases could be read, and none was
 /// renewed in time.
-pub(super) fn is_down(world: &World) -> bool {
+pub(crate) fn is_down(world: &World) -> bool {
     world.leases.is_some() && !lease(world).is_some_and(|lease| leads(world, lease))
 }
 
@@ -83,7 +83,7 @@ fn unwatched(subject: Subject<'_>, lease: &LeaseView) -> Finding {
     let config = shell! {
         "kubectl get configmap -n {home} {PODS} -o yaml | grep -A5 watchNamespaces" => "which namespaces it watches (none named: all)"
     };
-    let renewed = text! { "Lease '{}' renewed by", subject.world.operator().lease };
+    let renewed = text! { "Lease '{}' renewed by", subject.world.operator_row().lease };
     finding! { Blocked (advice);
         Error ObjectRef::namespaced("Operator", home, "orchestrator"), "NotWatched", "runs, but does not look at this {}{place}", subject.kind;
         seen (renewed) => (lease.holder.as_deref().unwrap_or_default()), lease.renewed.as_ref();
@@ -93,37 +93,11 @@ fn unwatched(subject: Subject<'_>, lease: &LeaseView) -> Finding {
 
 /// Explains that no operator leads, or that the leader is unknown.
 pub(super) fn down(world: &World) -> Finding {
-    match lease(world) {
-        Some(lease) => {
-            let (home, renewed) = (&lease.namespace, lease.renewed.as_ref());
-            let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.when(at));
-            let (how, holder) = match &lease.holder {
-                Some(holder) => (
-                    format!("renewed last at {last}, and should be every few seconds"),
-                    holder.as_str(),
-                ),
-                None => (
-                    format!("released at {last}, and nobody took it"),
-                    "(nobody)",
-                ),
-            };
-            finding! { Blocked "Start the operator again, or find out why its Pods do not run. It goes on where it stopped.";
-                Error ObjectRef::namespaced("Lease", home, &lease.name), "OperatorDown", "no operator leads: it was {how}";
-                since renewed; seen "spec.holderIdentity" => (holder), renewed;
-                shell "kubectl get deployments,pods -n {home} {PODS}" => "does the operator run?";
-                shell "kubectl describe pods -n {home} {PODS}" => "why its Pods do not run";
-                shell "kubectl logs -n {home} {PODS} --prefix --previous --tail=50" => "what the operator said before it ended (without '--previous': what it says now)";
-            }
-        }
-        None if world.leases.is_some() => finding! {
-            Blocked "Install the operator (its chart is 'orchestrator'), or find out why it never led.";
-            Error ObjectRef::cluster("Lease", world.operator().lease), "OperatorDown", "does not exist in any namespace: no operator ever led in this cluster";
-            seen world.not_found();
-            shell "kubectl get pods -A {PODS} -o wide" => "do the operator's Pods run?";
-            shell "helm list -A" => "is the chart installed?";
-        },
-        None => {
-            let or_blind = match world.operator().needs_all_namespaces {
+    match (lease(world), installation::stopped(world)) {
+        (Some(lease), stopped) => not_renewed(world, lease, stopped),
+        (None, stopped) if world.leases.is_some() => never_led(world, stopped),
+        (None, _) => {
+            let or_blind = match world.operator_row().needs_all_namespaces {
                 None => ", or does not watch this namespace",
                 Some(_) => "",
             };
@@ -134,8 +108,69 @@ pub(super) fn down(world: &World) -> Finding {
     }
 }
 
+/// Explains a Lease that no operator renews. `stopped` is the cause in the operator's Deployment.
+fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Finding {
+    let (home, renewed) = (&lease.namespace, lease.renewed.as_ref());
+    let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.when(at));
+    let (how, holder) = match &lease.holder {
+        Some(holder) => (
+            format!("renewed last at {last}, and should be every few seconds"),
+            holder.as_str(),
+        ),
+        None => (
+            format!("released at {last}, and nobody took it"),
+            "(nobody)",
+        ),
+    };
+    let own = link! {
+        Error ObjectRef::namespaced("Lease", home, &lease.name), "OperatorDown", "no operator leads: it was {how}";
+        since renewed; seen "spec.holderIdentity" => (holder), renewed;
+    };
+    if let Some(stopped) = stopped {
+        return stopped.below([waiting(own)]);
+    }
+    let missing = world.operator.as_ref();
+    let missing = missing.filter(|found| found.deployments.is_empty());
+    let advice = one_of! { missing;
+        Some(_) => "Install the operator again: namespace '{home}' has no Deployment of it. It continues where it stopped.";
+        None => "Start the operator again, or find out why its Pods do not run. It continues where it stopped.";
+    };
+    finding! { Blocked (advice);
+        link own;
+        shell "kubectl get deployments,pods -n {home} {PODS}" => "does the operator run?";
+        shell "kubectl describe pods -n {home} {PODS}" => "why its Pods do not run";
+        shell "kubectl logs -n {home} {PODS} --prefix --previous --tail=50" => "what the operator said before it ended (without '--previous': what it says now)";
+    }
+}
+
+/// Explains a cluster in which no operator ever led.
+fn never_led(world: &World, stopped: Option<Finding>) -> Finding {
+    let own = link! {
+        Error ObjectRef::cluster("Lease", world.operator_row().lease), "OperatorDown", "does not exist in any namespace: no operator ever led in this cluster";
+        seen world.not_found();
+    };
+    match stopped {
+        Some(stopped) => stopped.below([waiting(own)]),
+        None => {
+            finding! { Blocked "Install the operator (its chart is 'orchestrator'), or find out why it never led.";
+                link own;
+                shell "kubectl get pods -A {PODS} -o wide" => "do the operator's Pods run?";
+                shell "helm list -A" => "is the chart installed?";
+            }
+        }
+    }
+}
+
+/// Returns the link of a Lease with a deeper cause.
+fn waiting(lease: Link) -> Link {
+    Link {
+        health: Health::Waiting,
+        ..lease
+    }
+}
+
 fn logs(world: &World, namespace: &str) -> Command {
-    let component = world.operator().name;
+    let component = world.operator_row().name;
     shell! {
         "kubectl logs -n {namespace} {PODS},app.kubernetes.io/component={component} --prefix --tail=50" => "what the operator says"
     }
@@ -201,8 +236,8 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
     let is_noted = links.any(|link| link.reason == "OperatorDown");
     match down.links.last().filter(|_| !is_noted) {
         Some(link) => {
-            let (lease, words) = (world.operator().lease, &link.message);
-            finding.note(text! { "Lease '{lease}': {words}; until one leads, nothing is started, judged or stopped" })
+            let (ObjectRef { kind, name, .. }, words) = (&link.object, &link.message);
+            finding.note(text! { "{kind} '{name}': {words}; until an operator leads, nothing is started, judged or stopped" })
         }
         None => finding,
     }

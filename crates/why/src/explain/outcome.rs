@@ -1,5 +1,7 @@
 //! Descriptions of the end of an attempt, by its reason.
 
+use pods::is_permission;
+
 use super::ended::took;
 use super::*;
 
@@ -8,7 +10,7 @@ use super::*;
 pub(super) fn plain(reason: Reason) -> String {
     let of_run = of_reason! { reason;
         ImagePullFailed => "Check the Agent's 'image' and 'imagePullSecrets'.",
-        ImageNeedsRoot => "Set the Agent's 'runAsUser' to a number other than 0, and make the image work with it.",
+        ImageNeedsRoot => "Build the image so that its program works with the Agent's 'runAsUser'.",
         ContainerNotStartable => "The message is the kubelet's. Check the Agent's 'command' and the image.",
         Unschedulable => "The message is the scheduler's. Check the Agent's 'resources', 'nodeSelector' and 'tolerations', or add a node.",
         QuotaExceeded => "Free some quota, ask for more, or lower the Agent's 'resources'.",
@@ -52,23 +54,36 @@ pub(super) fn explain_outcome(run: Run<'_>, result: &RunResult, reason: Reason) 
             "Find out what deletes finished Pods here. The agent may well have done its work: running it again (orc retry) repeats that, side effects included.".to_owned(), None),
         TooManyDisruptions => (format!("was the last of {count} that were terminated by another actor"),
             "Find out what stops its Pods: evictions, preemption, a drain that does not end. Then run it again (orc retry).".to_owned(), None),
+        ContainerNotStartable => not_started(run, result),
+        ImageNeedsRoot => ("the container could not be started: its image needs root".to_owned(),
+            format!("{} Then run it again (orc retry).", container::user_advice(agent)), Some(run.edit_agent("name another 'image', or change 'runAsUser'"))),
         Disrupted => (format!("was terminated by another actor{took}"), plain(reason), None),
         JobLost => ("was deleted by another actor".to_owned(), plain(reason), None),
     };
-    let is_agents = matches!(
-        reason,
-        Reason::ImageNeedsRoot | Reason::ContainerNotStartable
-    );
     row.or_else(|| docs::explained(run, result, reason))
         .unwrap_or_else(|| {
             let sentence = match &result.message {
                 Some(message) if !run.message().contains(message.as_str()) => message.clone(),
-                Some(_) | None => "ended so; the first lines say why".to_owned(),
+                Some(_) | None => format!("ended as {reason}"),
             };
             let advice = format!("{} Then run it again (orc retry).", plain(reason));
-            let change = is_agents.then(|| run.edit_agent("correct it"));
-            (sentence, advice, change)
+            (sentence, advice, None)
         })
+}
+
+/// Explains a container that the runtime could not start, in the runtime's words.
+fn not_started(run: Run<'_>, result: &RunResult) -> Explained {
+    let message = result.message.as_deref().unwrap_or_default();
+    let words = container::last_words(message);
+    let advice = match is_permission(message) {
+        true => container::executable(Origin::Agent(run)),
+        false => "Check the Agent's 'command', and whether its image has that program.".to_owned(),
+    };
+    (
+        format!("the container could not be started{words}"),
+        format!("{advice} Then run it again (orc retry)."),
+        Some(run.edit_agent("correct 'command' or 'image'")),
+    )
 }
 
 fn exited(run: Run<'_>, result: &RunResult) -> Explained {
@@ -86,6 +101,7 @@ fn exited(run: Run<'_>, result: &RunResult) -> Explained {
     let advice = match (is_command, run.pod_of_result(result)) {
         (true, _) => format!("Check the 'command' of Agent '{}', and that its image has every program that it calls; then run it again (orc retry).", run.view.agent_name),
         (false, Some(_)) => "Read the agent's log for the cause, fix it, then run it again (orc retry).".to_owned(),
+        (false, None) if !run.was_read("pods") => "Ask someone who may read its Pod for the agent's log, fix the cause, then run it again (orc retry).".to_owned(),
         (false, None) => "Its log went with its Pod: run it again (orc retry), and follow the log this time (orc logs -f).".to_owned(),
     };
     let sentence = format!("the agent exited with code {code}{hint}{}", took(result));
@@ -126,9 +142,14 @@ fn late(run: Run<'_>, result: &RunResult) -> Explained {
             None,
         ),
     };
+    let log = run.pod_of_result(result).filter(|pod| pod.has_log());
+    let start = match log {
+        Some(_) => "Read the agent's log for the cause of the delay. Then raise",
+        None => "Raise",
+    };
     (
         text! { "the agent did not end within {limit} and was stopped{}", took(result) },
-        text! { "Raise 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
+        text! { "{start} 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
         change,
     )
 }

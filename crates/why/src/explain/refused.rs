@@ -199,8 +199,8 @@ impl<'a> Refusal<'a> {
                 format!("change 'resources' ({resource})"),
             ),
             Origin::Tenant(..) if resource == "storage" => (
-                text! { "Raise 'resources.storage.limit' of the Tenant, which is the largest single volume; 'redis.storage' itself cannot be changed. {after}" },
-                "raise 'resources.storage.limit'".to_owned(),
+                text! { "Raise 'resources.storage.perVolume' of the Tenant, which is the largest size of one volume; 'redis.storage' itself cannot be changed. {after}" },
+                "raise 'resources.storage.perVolume'".to_owned(),
             ),
             Origin::Tenant(_, part) => (
                 text! { "Change '{resource}' in '{}.resources' of the Tenant to fit, or have {kind} '{name}' changed. {after}", part.unwrap_or("server") },
@@ -225,6 +225,9 @@ pub(super) fn no_pod(run: Run<'_>, job: &JobView) -> Finding {
         };
         let (origin, said) = (Origin::Agent(run), Report::in_event(event));
         return Refusal::new(origin, "Pod", said).explain(above);
+    }
+    if !run.was_read("events") {
+        return permissions::hidden(run, job.object(), "events");
     }
     if run.age(made) <= 30 {
         return finding! { Waiting "Wait: this takes a second or two.";
@@ -341,7 +344,7 @@ fn tenant_field(resource: &str) -> Option<&'static str> {
         "limits.cpu" => Some("'resources.cpu.limit'"),
         "requests.memory" => Some("'resources.memory.request'"),
         "limits.memory" => Some("'resources.memory.limit'"),
-        "requests.storage" => Some("'resources.storage.request'"),
+        "requests.storage" => Some("'resources.storage.total'"),
         "pods" => Some("'resources.pods.limit'"),
         _ => None,
     }

@@ -59,7 +59,7 @@ fn of_secret(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<(Finding, 
     };
     let (object, within) = (run.here("Secret", name), run.namespace);
     if is_absent && run.exists("Secret", name) == Some(true) {
-        let finding = finding! { Waiting "Nothing: Secret '{name}' exists by now";
+        let finding = finding! { Waiting "Wait: Secret '{name}' exists by now";
             Waiting object, "ExistsNow", "exists by now; it was missing when the operator looked";
         };
         return Some((finding, false));

@@ -47,6 +47,10 @@ impl<'a> Explain<'a> for Run<'a> {
         let Some(deepest) = finding.cause().filter(|_| is_open && !shown(said)) else {
             return false;
         };
+        // An object that may not be read cannot contradict the status by its absence.
+        if !self.sees_runs() && finding.state != State::Running {
+            return false;
+        }
         // A message with this reason may describe a problem that has no reason of its own.
         let names_nothing = said != Reason::Progressing || messages::is_progress(self.message());
         let is_ordinary = matches!(
@@ -246,8 +250,14 @@ pub(super) fn is_label_of(label: &str, reason: Reason) -> bool {
         (Reason::QuotaExceeded, "LimitRangeExceeded"),
         (Reason::QuotaExceeded, "LimitMissing"),
         (Reason::AdmissionDenied, "WebhookDown"),
+        (Reason::ApiUnavailable, "WebhookDown"),
     ];
     label == reason.name() || finer.contains(&(reason, label))
+}
+
+/// Returns whether a status can report this reason while the run waits.
+pub(super) fn is_cause(reason: Reason) -> bool {
+    CAUSES.contains(&reason)
 }
 
 /// Causes that a status can report while the run waits.

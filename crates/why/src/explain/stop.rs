@@ -41,7 +41,7 @@ pub(super) fn stopping(subject: Subject<'_>, pod: &PodView, by: Stop) -> Finding
     let node = pod.node.as_ref().filter(|_| link.health == Health::Error);
     let advice = one_of! { (node, by);
         (Some(node), _) => "Pod '{name}' should have been killed by now: check node '{node}'.";
-        (None, Stop::Outside) => "Nothing: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}", count(world);
+        (None, Stop::Outside) => "Wait: the agent is started again by itself when Pod '{name}' has ended, and no attempt is used. {}", count(world);
         (None, Stop::Ours(_)) => "Wait until Pod '{name}' has stopped: it has its grace period to end.";
     };
     finding! { Waiting (advice);
@@ -77,9 +77,9 @@ fn count(world: &World) -> String {
 
 /// Explains a Pod that was disrupted and has ended. Another Pod replaces it.
 pub(super) fn replaced(run: Run<'_>, pod: &PodView) -> Finding {
-    finding! { Waiting "Nothing: another Pod takes its place by itself, and no attempt is used. {}", count(run.world);
+    finding! { Waiting "Wait: another Pod takes its place by itself, and no attempt is used. {}", count(run.world);
         link said(*run, pod, Stop::Outside);
-        then run.logs(pod), run.look_again();
+        then Some(run.logs(pod)).filter(|_| pod.has_log()), run.look_again();
     }
 }
 

@@ -228,7 +228,8 @@ impl<'a> Subject<'a> {
         }
         if let Some(retry) = &self.progress.retry {
             let (count, class, next) = (retry.attempt, &retry.class, self.world.next_try(retry));
-            let words = format!("tried {count} times (class {class}), {next}");
+            let times = if count == 1 { "time" } else { "times" };
+            let words = format!("tried {count} {times} (class {class}), {next}");
             link = link.seen("status.retry", words, None);
         }
         link
@@ -274,6 +275,8 @@ impl World {
     /// Formats `next try at 10:05:53Z (in 42s)`, or `tried every 5m at the latest`.
     pub(super) fn next_try(&self, retry: &Retry) -> String {
         match (&retry.next_at, &retry.every) {
+            // The operator is late, or does not run.
+            (Some(at), _) if at.0 < self.now.0 => format!("next try was due at {}", self.when(at)),
             (Some(at), _) => format!("next try at {}", self.when(at)),
             (None, Some(every)) => format!("tried every {every} at the latest"),
             (None, None) => "tried again".to_owned(),
@@ -442,6 +445,23 @@ impl PodView {
     /// Returns whether a program of the Pod may still be running.
     pub(super) fn may_run(&self) -> bool {
         !matches!(self.phase.as_str(), "Succeeded" | "Failed") && self.state().exit().is_none()
+    }
+
+    /// Returns whether the kubelet evicted the Pod. It then removes the containers with their logs.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.reason == "Evicted"
+    }
+
+    /// Returns whether the current container has a log, because it has started.
+    pub(super) fn has_log(&self) -> bool {
+        let has_started = match self.state() {
+            ContainerState::Unknown | ContainerState::Waiting(_) => false,
+            ContainerState::Running { .. } => true,
+            ContainerState::Ended(exit) => {
+                StartFailure::of(&exit.reason, &exit.message, 0).is_none()
+            }
+        };
+        has_started && !self.is_evicted()
     }
 
     /// Returns the condition of a Pod that is being disrupted, if there is one.

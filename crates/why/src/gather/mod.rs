@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! - Only GET and LIST. Of Secrets and ConfigMaps, only the metadata is read.
-//! - Each request has a limit and a timeout, and the number of requests is bounded (about 60).
+//! - Each request has a limit and a timeout, and the number of requests is bounded (about 65).
 //! - A read that is forbidden or fails becomes an entry in `unreadable`. Only the target itself and
 //!   the run or Tenant that it belongs to must be readable.
 //!
@@ -10,6 +10,7 @@
 //! The reads are not one snapshot. They happen within a second or so of each other.
 
 mod details;
+mod installation;
 mod read;
 mod tenant;
 
@@ -225,6 +226,7 @@ pub async fn gather(
         Box::pin(around(&reader, &mut world, operator)).await;
     }
     Box::pin(details::details(&reader, &mut world)).await;
+    Box::pin(installation::installation(&reader, &mut world, operator)).await;
     Ok(world)
 }
 
@@ -349,7 +351,7 @@ async fn around(reader: &Reader, world: &mut World, operator: Option<&str>) {
         reader.list(reader.here::<ResourceQuota>(), all()),
         reader.list(reader.here::<LimitRange>(), all()),
         reader.get(reader.all::<Namespace>(), &reader.namespace),
-        leases(reader, operator, world.operator()),
+        leases(reader, operator, world.operator_row()),
         optional(
             agent
                 .as_deref()

@@ -11,7 +11,10 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
         batch::v1::Job,
-        core::v1::{ConfigMap, LimitRange, ResourceQuota, Secret, Service, ServiceAccount},
+        core::v1::{
+            ConfigMap, LimitRange, PersistentVolumeClaim, ResourceQuota, Secret, Service,
+            ServiceAccount,
+        },
         networking::v1::NetworkPolicy,
         node::v1::RuntimeClass,
         rbac::v1::RoleBinding,
@@ -51,6 +54,11 @@ const BUILT_IN: &[(&str, Erase, bool)] = &[
     ("Job", ApiResource::erase::<Job>, true),
     ("ConfigMap", ApiResource::erase::<ConfigMap>, true),
     ("Secret", ApiResource::erase::<Secret>, true),
+    (
+        "PersistentVolumeClaim",
+        ApiResource::erase::<PersistentVolumeClaim>,
+        true,
+    ),
     ("Service", ApiResource::erase::<Service>, true),
     ("ServiceAccount", ApiResource::erase::<ServiceAccount>, true),
     ("Deployment", ApiResource::erase::<Deployment>, true),

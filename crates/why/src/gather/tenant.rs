@@ -42,7 +42,7 @@ pub(super) async fn around(reader: &Reader, world: &mut World, operator: Option<
         reader.list(reader.here::<NetworkPolicy>(), all()),
         reader.list(reader.here::<ResourceQuota>(), all()),
         reader.list(reader.here::<LimitRange>(), all()),
-        leases(reader, operator, world.operator()),
+        leases(reader, operator, world.operator_row()),
     );
     let namespace = world.keep_one(ObjectRef::cluster("Namespace", here), namespace);
     world.namespace = namespace.map(|found| (&found).into());

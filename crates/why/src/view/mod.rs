@@ -15,6 +15,7 @@ macro_rules! condition {
 }
 
 mod core;
+mod crd;
 mod ours;
 mod tenants;
 

@@ -190,6 +190,16 @@ fn needs(spec: &AgentSpec) -> Vec<Need> {
             all.extend(named.map(|one| need(kind, &one.name, None, "envFrom")));
         }
     }
+    for volume in &spec.volumes {
+        for (kind, reference) in [
+            ("Secret", &volume.secret_ref),
+            ("ConfigMap", &volume.config_map_ref),
+            ("PersistentVolumeClaim", &volume.persistent_volume_claim_ref),
+        ] {
+            let named = reference.iter();
+            all.extend(named.map(|one| need(kind, &one.name, None, "volumes")));
+        }
+    }
     all.truncate(LIST);
     all
 }

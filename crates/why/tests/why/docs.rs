@@ -582,13 +582,15 @@ fn rest() -> Vec<Case> {
         case(
             "docs-instructions-too-large",
             scene(
-                asking(
+                status(
+                    "Failed",
                     "ContextTooLarge",
                     "the files of the run are larger than 900 KiB",
+                    json!({ "attempts": 0, "contextVersion": null, "finishedAt": at("10:02:11") }),
                 ),
                 json!({ "instructions": [{ "filename": "style.md", "content": "x".repeat(1_000_000) }] }),
             ),
-            Blocked,
+            Failed,
             Some(("DocsRun", "guide", "ContextTooLarge")),
         ),
         case(

@@ -63,8 +63,37 @@ pub(crate) fn cases() -> Vec<Case> {
     .created("09:52:10")
     .known("Agent", "writer", false);
     unsubmitted.0.agent = None;
+    let rejected = |reason: &str, message: &str| {
+        let said = api::messages::never_started(message, "Raise 'contextVersion' to run it again");
+        let more = json!({ "attempts": 0, "finishedAt": at("10:02:11") });
+        Scene::new(status("Failed", reason, &said, more)).created("09:52:10")
+    };
     let quota = "QuotaExceeded: the Pod cannot be created: it is forbidden: exceeded quota: compute, requested: pods=1, used: pods=5, limited: pods=5";
     vec![
+        case(
+            "context-too-large",
+            Scene::new(json!({})).with_run(
+                status("Failed", "ContextTooLarge", "the run's files have 1024000 bytes and the Agent's instructions 0, together more than the 921600 that fit; make them smaller with a higher 'contextVersion', or shorten the instructions", json!({ "attempts": 0, "finishedAt": at("10:02:11") })),
+                json!({ "spec": { "markdownFiles": [
+                    { "filename": "dump.md", "content": "x".repeat(1_000_000) },
+                    { "filename": "task.md", "content": "y".repeat(24_000) },
+                ]}}),
+            ),
+            Failed,
+            Some(("TaskRun", "shop-7", "ContextTooLarge")),
+        ),
+        case(
+            "never-permitted",
+            rejected("Denied", "the operator lacks the permission for 'create jobs' of 'shop-7-v1': jobs.batch is forbidden: User \"system:serviceaccount:orchestrator:orchestrator-tasks\" cannot create resource \"jobs\" in API group \"batch\" in the namespace \"team\""),
+            Failed,
+            Some(("ServiceAccount", "orchestrator-tasks", "Denied")),
+        ),
+        case(
+            "name-never-free",
+            rejected("ChildNameTaken", &api::messages::name_taken("Job 'shop-7-v1'")),
+            Failed,
+            Some(("Job", "shop-7-v1", "ChildNameTaken")),
+        ),
         case(
             "succeeded",
             Scene::new(over("Succeeded", "Succeeded", succeeded, good.clone()))

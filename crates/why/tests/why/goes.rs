@@ -287,6 +287,18 @@ fn faults() -> Vec<Case> {
             Some(("ResourceQuota", "no-jobs", "QuotaExceeded")),
         ),
         case(
+            "job-webhook-down",
+            Scene::new(said("AdmissionDenied", "Transient", "the admission webhook 'jobs.policy.example' (Service 'policy' in namespace 'checks') cannot be called, so 'create jobs' of 'shop-7-v1' is refused: Internal error occurred: failed calling webhook \"jobs.policy.example\": failed to call webhook: Post \"https://policy.checks.svc:443/jobs?timeout=10s\": dial tcp 10.0.3.4:443: connect: connection refused")),
+            Blocked,
+            Some(("AdmissionWebhook", "jobs.policy.example", "WebhookDown")),
+        ),
+        case(
+            "job-write-hangs",
+            Scene::new(said("ApiUnavailable", "Transient", &api::messages::hangs("'create jobs' of 'shop-7-v1'", 8))),
+            Waiting,
+            Some(("APIServer", "kubernetes", "ApiUnavailable")),
+        ),
+        case(
             "operator-denied",
             Scene::new(said("Denied", "Denied", "the operator lacks the permission for 'create jobs' of 'shop-7-v1': jobs.batch is forbidden: User \"system:serviceaccount:orchestrator:orchestrator-tasks\" cannot create resource \"jobs\" in API group \"batch\" in the namespace \"team\"")),
             Blocked,

@@ -26,6 +26,8 @@ mod tenant_places;
 mod tenants;
 #[cfg(test)]
 mod waits;
+#[cfg(test)]
+mod wrong_answers;
 
 use why::{World, explain, explanation::State};
 
@@ -58,6 +60,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(ends::cases());
     all.extend(docs::cases());
     all.extend(tenants::cases());
+    all.extend(wrong_answers::cases());
     all
 }
 

@@ -16,11 +16,7 @@ fn each_explanation_says_what_to_type() {
             case.name,
             found.next_steps
         );
-        assert!(
-            !found.advice.is_empty() && !found.summary.is_empty(),
-            "{}",
-            case.name
-        );
+        assert!(!found.summary.is_empty(), "{}", case.name);
         for command in &found.next_steps {
             assert!(!command.description.is_empty());
             assert!(
@@ -163,7 +159,7 @@ fn a_world_carries_no_content() {
 #[test]
 fn a_world_with_holes_is_explained_too() {
     type Hole = (&'static str, fn(&mut World));
-    let holes: [Hole; 14] = [
+    let holes: [Hole; 16] = [
         ("agent", |world| world.agent = None),
         ("jobs", |world| world.jobs.clear()),
         ("pods", |world| world.pods.clear()),
@@ -178,6 +174,8 @@ fn a_world_with_holes_is_explained_too() {
         ("endpoints", |world| world.endpoints.clear()),
         ("policies", |world| world.policies = None),
         ("left", |world| world.left.clear()),
+        ("operator", |world| world.operator = None),
+        ("crds", |world| world.crds.clear()),
     ];
     for case in all() {
         for (index, (first, one)) in holes.iter().enumerate() {
@@ -189,7 +187,8 @@ fn a_world_with_holes_is_explained_too() {
                 let what = format!("{} without {first} and {second}", case.name);
                 assert!(!found.chain.is_empty(), "{what}");
                 assert!((1..=3).contains(&found.next_steps.len()), "{what}");
-                assert!(!found.advice.is_empty(), "{what}");
+                let is_well = matches!(found.state, State::Succeeded | State::Ready);
+                assert!(is_well || !found.advice.is_empty(), "{what}");
                 assert!(!render(&found, 80, true).is_empty(), "{what}");
             }
         }

@@ -481,7 +481,7 @@ fn placed() -> Vec<Case> {
             "tenant-node-lost",
             Site::bare(degraded(
                 "NotReady",
-                "server: 0 of 2 ready, 2 of the wanted kind, 2 in all",
+                "server: 0 of 2 ready, 2 updated, 2 in total",
             ))
             .redis(json!({}))
             .server_with(2, 0)
@@ -512,7 +512,7 @@ fn rest() -> Vec<Case> {
         case(
             "tenant-starting",
             Site::bare(on_its_way(
-                "redis: 0 of 1 ready, 1 of the wanted kind, 1 in all",
+                "redis: 0 of 1 ready, 1 updated, 1 in total",
             ))
             .redis_with(1, 0)
             .server_with(2, 0)
@@ -523,7 +523,7 @@ fn rest() -> Vec<Case> {
         ),
         case(
             "tenant-server-waits-for-redis",
-            Site::bare(on_its_way("redis: 0 of 1 ready, 1 of the wanted kind, 1 in all; server: 0 of 2 ready, 2 of the wanted kind, 2 in all"))
+            Site::bare(on_its_way("redis: 0 of 1 ready, 1 updated, 1 in total; server: 0 of 2 ready, 2 updated, 2 in total"))
                 .redis_with(1, 0)
                 .server_with(2, 0)
                 .claim("Bound", json!({}))

@@ -340,7 +340,7 @@ fn others() -> Vec<Case> {
                     status(
                         "Provisioning",
                         "Progressing",
-                        "server: is being stopped; 1 of its Pods are left",
+                        "server: is being stopped; 1 Pod is left",
                         none,
                     ),
                     suspend,

@@ -27,15 +27,15 @@ fn needs() -> Vec<Case> {
     let not_ready = json!({
         "spec": { "serviceAccountName": "robot", "priorityClassName": "low" },
         "status": {
-            "phase": "Pending", "message": "missing: ServiceAccount 'robot', PriorityClass 'low'; waiting until it exists (namespace 'team')",
+            "phase": "Pending", "message": "missing: ServiceAccount 'robot', PriorityClass 'low' (namespace 'team')",
             "conditions": [{
                 "type": "Ready", "status": "False", "reason": "DependencyNotReady",
-                "message": "missing: ServiceAccount 'robot', PriorityClass 'low'; waiting until it exists (namespace 'team')",
+                "message": "missing: ServiceAccount 'robot', PriorityClass 'low' (namespace 'team')",
                 "lastTransitionTime": at("09:58:00"), "observedGeneration": 1,
             }],
         },
     });
-    let said = "Agent 'writer' is not ready: missing: ServiceAccount 'robot', PriorityClass 'low'; waiting until it exists (namespace 'team'); waiting until 2026-03-02T10:10:00Z";
+    let said = "Agent 'writer' is not ready: missing: ServiceAccount 'robot', PriorityClass 'low' (namespace 'team'); waiting until 2026-03-02T10:10:00Z";
     let unready = || {
         Scene::new(before("AgentNotReady", said))
             .agent(not_ready.clone())
@@ -129,16 +129,10 @@ fn needs() -> Vec<Case> {
             Some(("TaskRun", "shop-7", "Suspended")),
         ),
         case(
-            "context-too-large",
-            Scene::new(json!({})).with_run(
-                before("ContextTooLarge", "the run's files have 1024000 bytes and the Agent's instructions 0, together more than the 921600 that fit; make them smaller with a higher 'contextVersion', or shorten the instructions"),
-                json!({ "spec": { "markdownFiles": [
-                    { "filename": "dump.md", "content": "x".repeat(1_000_000) },
-                    { "filename": "task.md", "content": "y".repeat(24_000) },
-                ]}}),
-            ),
+            "task-taken",
+            Scene::new(before("TaskTaken", "TaskRun 'shop-again' has task 7 of service 'shop' already; two runs of a task cannot run side by side. Wait for its end, delete one of the two, or submit another 'taskId'; waiting until 2026-03-02T10:10:00Z")),
             Blocked,
-            Some(("TaskRun", "shop-7", "ContextTooLarge")),
+            Some(("TaskRun", "shop-again", "TaskTaken")),
         ),
     ]
 }

@@ -108,6 +108,7 @@ fn input<'a>(object: &'a Greeting, world: &'a World, now: u64) -> Input<'a, Gree
         world,
         now: at(now),
         fault: None,
+        refused: false,
         confirmed: true,
         overdue: deadline::is_overdue(&known, &phase_input(object, world), at(now)),
     }

@@ -206,7 +206,10 @@ impl Cost {
         let mut cost = Self::default();
         for entry in entries {
             let resource = entry.request.resource.as_str();
-            if resource.starts_with("leases") || entry.request.verb == "watch" {
+            // Neither the Lease nor the CRDs, which the process checks twice a minute, are about a run.
+            let is_of_process =
+                resource.starts_with("leases") || resource.starts_with("customresourcedefinitions");
+            if is_of_process || entry.request.verb == "watch" {
                 continue;
             }
             cost.conflicts += usize::from(entry.code == 409);

@@ -1,6 +1,7 @@
 //! The chart as helm renders it, without a cluster.
 
 mod network;
+mod pod_settings;
 mod policies;
 mod rollout;
 mod rules;
@@ -25,6 +26,9 @@ const CHART: &str = "charts/orchestrator";
 pub(crate) const NAMESPACE: &str = "orchestrator-system";
 /// `helm template` knows no server; this is the oldest that the chart allows.
 const KUBERNETES: &str = "1.34";
+
+/// API of a cluster with the Prometheus Operator. `helm template` knows no API of a CRD.
+const APIS: &str = " --api-versions monitoring.coreos.com/v1/ServiceMonitor";
 
 /// Ways to install that must all come out whole: the release's name, and values.
 const VARIANTS: &[(&str, &str)] = &[
@@ -62,6 +66,12 @@ const VARIANTS: &[(&str, &str)] = &[
     ("ours", "--set networkPolicy.enabled=false"),
     (
         "ours",
+        "--set operators.tenants.enabled=true --set metrics.service=true --set metrics.serviceMonitor.enabled=true \
+         --set metrics.serviceMonitor.interval=15s --set metrics.serviceMonitor.labels.release=prometheus",
+    ),
+    ("orchestrator", pod_settings::VALUES),
+    (
+        "ours",
         "--set operators.tasks.enabled=false --set operators.tenants.enabled=true \
          --set config.tenants.probeImage=registry.example/toolbox:1",
     ),
@@ -94,6 +104,41 @@ const REFUSED: &[(&str, &str)] = &[
         "'watchNamespaces' must be empty",
     ),
     ("--set config=text", "config"),
+    ("--set config.concurency=4", "concurency"),
+    ("--set config.concurrency=0", "concurrency"),
+    ("--set config.tasks.cleanup.enable=true", "enable"),
+    (
+        "--set config.tasks.defaultResources.limit.memory=1Gi",
+        "limit",
+    ),
+    ("--set config.tenants.objectLimits.pod=1", "pod"),
+    ("--set operators.tasks.nodeSelecter.a=b", "nodeSelecter"),
+    (
+        "--set operators.tasks.affinity.nodeAfinity.a=b",
+        "nodeAfinity",
+    ),
+    ("--set operators.tasks.tolerations[0].keys=a", "keys"),
+    ("--set operators.tasks.extraEnv[0].value=a", "name"),
+    (
+        r"--set operators.tasks.podLabels.app\\.kubernetes\\.io/name=a",
+        "app.kubernetes.io/name",
+    ),
+    (
+        r"--set operators.tenants.podLabels.orchestrator\\.io/uid=a",
+        "orchestrator.io/uid",
+    ),
+    (
+        "--set operators.tasks.podAnnotations.checksum/config=a",
+        "checksum/config",
+    ),
+    (
+        "--set metrics.serviceMonitor.enabled=true",
+        "needs 'metrics.service=true'",
+    ),
+    (
+        "--set metrics.serviceMonitor.enabled=true --set metrics.service=true",
+        "servicemonitors.monitoring.coreos.com",
+    ),
     ("--set 'config.watchNamespaces={a}'", "beside 'config'"),
     ("--set 'watchNamespaces={a,a}'", "watchNamespaces"),
     ("--set 'watchNamespaces={A}'", "watchNamespaces"),
@@ -148,7 +193,14 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     let rendered = render_all(&shell).await;
     let Ok(rendered) = &rendered else {
         report.case("render", start, rendered.map(|_| String::new()));
-        for name in ["r17", "rules", "definitions", "policies", "network"] {
+        for name in [
+            "r17",
+            "rules",
+            "definitions",
+            "policies",
+            "network",
+            "pod-settings",
+        ] {
             report.skipped(name, "nothing is rendered");
         }
         return Ok(());
@@ -158,6 +210,8 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     report.case("definitions", Instant::now(), definitions(rendered));
     report.case("policies", Instant::now(), policies::check(rendered));
     report.case("network", Instant::now(), network::check(rendered));
+    let settings = pod_settings::check(rendered);
+    report.case("pod-settings", Instant::now(), settings);
     Ok(())
 }
 
@@ -190,7 +244,7 @@ async fn refuses(shell: &Shell) -> Result<String> {
     ))
 }
 
-fn template(release: &str, values: &str) -> String {
+pub(super) fn template(release: &str, values: &str) -> String {
     format!(
         "helm template {release} {CHART} --namespace {NAMESPACE} --kube-version {KUBERNETES} {values}"
     )
@@ -226,7 +280,7 @@ fn component(object: &Value) -> &str {
 async fn render_all(shell: &Shell) -> Result<Vec<Rendered>> {
     let mut all = Vec::new();
     for (release, values) in VARIANTS {
-        let text = shell.check(&template(release, values)).await?;
+        let text = shell.check(&(template(release, values) + APIS)).await?;
         let objects: Vec<Option<Value>> =
             serde_saphyr::from_multiple(&text).with_context(|| format!("with '{values}'"))?;
         all.push(Rendered {
@@ -277,7 +331,7 @@ struct Reference {
     kind: String,
     namespace: String,
     name: String,
-    /// Instead of a name: the labels that a Deployment's Pods must have.
+    /// Instead of a name: the labels that a Service, or the Pods of a Deployment, must have.
     labels: Option<Value>,
 }
 
@@ -295,13 +349,14 @@ impl Reference {
             }
             Some(None) => false,
             Some(Some(labels)) => {
+                let at = match self.kind.as_str() {
+                    "Deployment" => "/spec/template/metadata/labels",
+                    _ => "/metadata/labels",
+                };
                 !labels.is_empty()
                     && candidates.any(|object| {
                         labels.iter().all(|(key, value)| {
-                            object
-                                .pointer("/spec/template/metadata/labels")
-                                .and_then(|has| has.get(key))
-                                == Some(value)
+                            object.pointer(at).and_then(|has| has.get(key)) == Some(value)
                         })
                     })
             }
@@ -344,15 +399,16 @@ fn references(objects: &[Value]) -> Vec<Reference> {
                     named(text(subject, "/kind"), place, text(subject, "/name"));
                 }
             }
-            "Service" | "PodDisruptionBudget" | "NetworkPolicy" => {
-                let at = match kind {
-                    "Service" => "/spec/selector",
-                    "NetworkPolicy" => "/spec/podSelector/matchLabels",
-                    _ => "/spec/selector/matchLabels",
+            "Service" | "PodDisruptionBudget" | "NetworkPolicy" | "ServiceMonitor" => {
+                let (to, at) = match kind {
+                    "Service" => ("Deployment", "/spec/selector"),
+                    "NetworkPolicy" => ("Deployment", "/spec/podSelector/matchLabels"),
+                    "ServiceMonitor" => ("Service", "/spec/selector/matchLabels"),
+                    _ => ("Deployment", "/spec/selector/matchLabels"),
                 };
                 found.push(Reference {
                     from: from.clone(),
-                    kind: "Deployment".to_owned(),
+                    kind: to.to_owned(),
                     namespace: namespace.to_owned(),
                     name: String::new(),
                     labels: Some(object.pointer(at).cloned().unwrap_or_default()),

@@ -146,6 +146,21 @@ pub(super) async fn rejects_pods(env: &Env, words: &str) -> Result<()> {
     rejects::<Pod>(env, pod, words).await
 }
 
+/// Waits until the API server calls a webhook for each child of a run, and fails to.
+pub(super) async fn calls_webhook(env: &Env, kind: &str, webhook: &str) -> Result<()> {
+    let labels = json!({ names::UID: "probe" });
+    let metadata = json!({ "name": "probe", "labels": labels });
+    let words = format!("failed calling webhook \"{webhook}\"");
+    if kind == "configmaps" {
+        return rejects::<ConfigMap>(env, json!({ "metadata": metadata }), &words).await;
+    }
+    let template = json!({ "spec": pod_spec() });
+    let job = json!({
+        "metadata": metadata, "spec": { "suspend": true, "template": template },
+    });
+    rejects::<Job>(env, job, &words).await
+}
+
 fn pod_spec() -> Value {
     json!({
         "restartPolicy": "Never",

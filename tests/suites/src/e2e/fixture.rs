@@ -21,7 +21,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams},
     core::object::HasStatus,
 };
 use serde_json::{Value, json};
@@ -229,6 +229,36 @@ impl<K: RunKind> Fixture<K> {
     pub(super) async fn pods_of(&self, run: &K::Run) -> Result<Vec<Pod>> {
         let ours = children(&run.uid().unwrap_or_default());
         Ok(self.env.api::<Pod>().list(&ours).await?.items)
+    }
+
+    /// The only Pod of a run was ended by the kubelet, and stays. Its name.
+    pub(super) async fn has_stopped(&self, run: &K::Run) -> Result<String> {
+        let pods = self.pods_of(run).await?;
+        let [pod] = pods.as_slice() else {
+            anyhow::bail!("{} Pods, wanted 1", pods.len());
+        };
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        ensure!(
+            phase == Some("Failed") && pod.metadata.deletion_timestamp.is_none(),
+            "Pod '{}' is {phase:?}",
+            pod.name_any()
+        );
+        Ok(pod.name_any())
+    }
+
+    /// The only Pod of a run was stopped, and its log has these words.
+    pub(super) async fn keeps_log(&self, run: &K::Run, words: &str) -> Result<()> {
+        let pod = self.has_stopped(run).await?;
+        let log = self
+            .env
+            .api::<Pod>()
+            .logs(&pod, &LogParams::default())
+            .await?;
+        ensure!(log.contains(words), "the log of '{pod}' is '{log}'");
+        Ok(())
     }
 
     /// The Pod that the status of a run names.

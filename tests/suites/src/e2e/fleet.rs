@@ -178,7 +178,7 @@ fn tenant(index: usize) -> Value {
             "resources": {
                 "cpu": { "request": "2", "limit": "4" },
                 "memory": { "request": "1Gi", "limit": "2Gi" },
-                "storage": { "request": "1Gi", "limit": "1Gi" },
+                "storage": { "total": "1Gi", "perVolume": "1Gi" },
                 "pods": { "limit": 60 },
             },
             "server": { "image": "server:1", "replicas": 1 },

@@ -1,5 +1,5 @@
-//! `cargo xtask e2e install`: the chart, and the README's quickstart and the tutorial of Tenants command by
-//! command.
+//! `cargo xtask e2e install`: the chart, and the README's quickstart, the page about checks, the tutorial of
+//! Tenants and the removal of everything, command by command.
 //!
 //! What a reader of the README does and this does not is one line, `kind load image-archive`: here
 //! the node takes the archive directly. What this does beyond it is said in [`prepare`].
@@ -14,17 +14,21 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
-use testbed::commands::announce;
+use testbed::{commands::announce, operator_image};
 use testkit::{
     cluster::{Cluster, REGISTRY, Tier},
     layout,
     wait::{met, until},
 };
 
+mod earlier_values;
 mod reach;
+mod readiness;
+mod rights;
+mod uninstall;
 
 use super::{
-    chart::{self, NAMESPACE, Rule, Rules},
+    chart::{self, NAMESPACE, Rules},
     quickstart::{self, Step},
     shell::Shell,
 };
@@ -58,7 +62,7 @@ const CHECKS: &[Check] = &[
     Check {
         after: "helm install ",
         name: "rights",
-        run: |shell| rights(shell).boxed(),
+        run: |shell| rights::generated(shell).boxed(),
     },
     Check {
         after: "helm install ",
@@ -91,6 +95,11 @@ const CHECKS: &[Check] = &[
         run: |shell| r17_restart(shell).boxed(),
     },
     Check {
+        after: "kubectl wait --for=condition=Finished taskrun/first-failure",
+        name: "old-crd",
+        run: |shell| readiness::old_crd(shell).boxed(),
+    },
+    Check {
         after: "helm uninstall ",
         name: "kept",
         run: |shell| kept(shell).boxed(),
@@ -99,6 +108,27 @@ const CHECKS: &[Check] = &[
         after: "kubectl get taskruns",
         name: "some-namespaces",
         run: |shell| some_namespaces(shell).boxed(),
+    },
+];
+
+/// Checks of the tutorial of Tenants.
+const TENANT_CHECKS: &[Check] = &[Check {
+    after: "helm upgrade ",
+    name: "earlier-values",
+    run: |shell| earlier_values::kept(shell).boxed(),
+}];
+
+/// Checks after all pages, each with an installation of its own.
+const REMOVALS: &[Check] = &[
+    Check {
+        after: "",
+        name: "uninstall",
+        run: |shell| uninstall::with_operator(shell).boxed(),
+    },
+    Check {
+        after: "",
+        name: "uninstall-without-operator",
+        run: |shell| uninstall::without_operator(shell).boxed(),
     },
 ];
 
@@ -112,19 +142,25 @@ pub(super) async fn run() -> Result<ExitCode> {
     report.end()
 }
 
-/// Reports the chart, then each command of both pages.
-async fn install(report: &mut Report) -> Result<()> {
-    chart::run(report).await?;
-    let readme = fs::read_to_string(layout::repository().join("README.md"))?;
-    let steps = quickstart::steps(&readme).context("README.md")?;
-    let tutorial = fs::read_to_string(layout::repository().join("docs/tutorials/tenants.md"))?;
-    let tenants = quickstart::steps(&tutorial).context("the tutorial of Tenants")?;
-    for Check { after, name, .. } in CHECKS {
+/// The commands of a page, with the checks after them.
+fn page(path: &str, checks: &[Check]) -> Result<Vec<Step>> {
+    let text = fs::read_to_string(layout::repository().join(path))?;
+    let steps = quickstart::steps(&text).with_context(|| path.to_owned())?;
+    for Check { after, name, .. } in checks {
         ensure!(
             steps.iter().any(|step| step.command.starts_with(after)),
-            "the README has no command '{after}…', after which '{name}' is to be checked"
+            "{path} has no command '{after}…', after which '{name}' is to be checked"
         );
     }
+    Ok(steps)
+}
+
+/// Reports the chart, then each command of the pages.
+async fn install(report: &mut Report) -> Result<()> {
+    chart::run(report).await?;
+    let steps = page("README.md", CHECKS)?;
+    let checked = page("docs/operate/check.md", &[])?;
+    let tenants = page("docs/tutorials/tenants.md", TENANT_CHECKS)?;
     let cluster =
         Cluster::start(&format!("e2e-install-{}", std::process::id()), Tier::Node).await?;
     announce(&cluster);
@@ -135,8 +171,22 @@ async fn install(report: &mut Report) -> Result<()> {
     let shell = shell.with(programs, &[])?;
     let ran = match prepare(&cluster, &shell).await {
         Ok(()) => {
-            let followed = follow(&cluster, &shell, &steps, CHECKS, "readme", report).await;
-            followed.and(follow(&cluster, &shell, &tenants, &[], "tenants", report).await)
+            let mut followed = follow(&cluster, &shell, &steps, CHECKS, "readme", report).await;
+            let start = Instant::now();
+            report.case("earlier-value", start, earlier_values::set(&shell).await);
+            let none: &[Check] = &[];
+            for (name, steps, checks) in [
+                ("check", &checked, none),
+                ("tenants", &tenants, TENANT_CHECKS),
+            ] {
+                let next = follow(&cluster, &shell, steps, checks, name, report).await;
+                followed = followed.and(next);
+            }
+            for Check { name, run, .. } in REMOVALS {
+                let start = Instant::now();
+                report.case(name, start, run(&shell).await);
+            }
+            followed
         }
         Err(error) => Err(error),
     };
@@ -230,16 +280,30 @@ async fn perform(cluster: &Cluster, shell: &Shell, step: &Step) -> Result<String
         let output = shell.run(&line).await?;
         ensure!(!output.status.success(), "'{command}' succeeded");
         output.stdout
+    } else if fails(step) {
+        // A reader sees both outputs.
+        let output = shell.run(&format!("{{ {line}; }} 2>&1")).await?;
+        ensure!(!output.status.success(), "'{command}' succeeded");
+        output.stdout
     } else {
         shell.check(&line).await?
     };
-    quickstart::compare(shown, &printed).with_context(|| format!("'{command}'"))?;
+    quickstart::compare(shown, &printed)
+        .and_then(|()| {
+            quickstart::compare_figures(shown, &printed, operator_image::is_users_profile())
+        })
+        .with_context(|| format!("'{command}'"))?;
     Ok(format!("'{command}'"))
 }
 
 /// Whether the answer is no, which is another code than 0.
 fn refuses(step: &Step) -> bool {
     step.shown.iter().map(String::as_str).eq(["no"])
+}
+
+/// Whether the page shows an error.
+fn fails(step: &Step) -> bool {
+    step.shown.iter().any(|line| line.starts_with("error: "))
 }
 
 /// What who looks for the fault would ask first.
@@ -294,107 +358,6 @@ async fn restricted(shell: &Shell) -> Result<String> {
     let count = pods(shell).await?.len();
     ensure!(count == 2, "{count} Pods instead of 2");
     Ok("2 Pods are ready in a namespace that enforces 'restricted'".to_owned())
-}
-
-/// What the operator may do, as the API server sees it, is what was generated: not less, not more.
-async fn rights(shell: &Shell) -> Result<String> {
-    let Rules {
-        watched,
-        cluster,
-        own,
-    } = chart::generated("tasks")?;
-    may(shell, "default", &[&watched, &cluster]).await?;
-    may(shell, NAMESPACE, &[&watched, &cluster, &own]).await?;
-    Ok("'kubectl auth can-i --list' is what was generated, here and elsewhere".to_owned())
-}
-
-/// In `namespace` the operator may do what `rules` say, and nothing else.
-async fn may(shell: &Shell, namespace: &str, rules: &[&[Rule]]) -> Result<()> {
-    // Another account has what all have; the difference is the operator's own.
-    let all = allowed(shell, namespace, "nobody").await?;
-    let mut given = allowed(shell, namespace, ACCOUNT).await?;
-    given.retain(|right| !all.contains(right));
-    let wanted: BTreeSet<(String, String)> = rules.concat().iter().flat_map(each).collect();
-    let missing: Vec<_> = wanted.difference(&given).collect();
-    let beyond: Vec<_> = given.difference(&wanted).collect();
-    ensure!(
-        missing.is_empty() && beyond.is_empty(),
-        "in '{namespace}': missing {missing:?}, beyond what was generated {beyond:?}"
-    );
-    Ok(())
-}
-
-/// Resource, with the names that it is limited to, and verb, one by one.
-fn each(rule: &Rule) -> Vec<(String, String)> {
-    let mut rights = Vec::new();
-    for group in &rule.api_groups {
-        for resource in &rule.resources {
-            let resource = match (group.as_str(), resource.split_once('/')) {
-                ("", _) => resource.clone(),
-                (group, None) => format!("{resource}.{group}"),
-                (group, Some((resource, sub))) => format!("{resource}.{group}/{sub}"),
-            };
-            let resource = limited(&resource, &rule.resource_names.join(" "));
-            rights.extend(
-                rule.verbs
-                    .iter()
-                    .map(|verb| (resource.clone(), verb.clone())),
-            );
-        }
-    }
-    rights
-}
-
-/// A resource of which only objects of these names are meant.
-fn limited(resource: &str, names: &str) -> String {
-    if names.is_empty() {
-        resource.to_owned()
-    } else {
-        format!("{resource} '{names}'")
-    }
-}
-
-async fn allowed(
-    shell: &Shell,
-    namespace: &str,
-    account: &str,
-) -> Result<BTreeSet<(String, String)>> {
-    let line = format!(
-        "kubectl auth can-i --list --no-headers --namespace {namespace} --as system:serviceaccount:{NAMESPACE}:{account}"
-    );
-    parse_rights(&shell.check(&line).await?)
-}
-
-/// Lines such as `jobs.batch  []  []  [create delete]`: resource, URLs, names, verbs.
-fn parse_rights(table: &str) -> Result<BTreeSet<(String, String)>> {
-    let mut rights = BTreeSet::new();
-    for line in table.lines() {
-        // The resource of a line about URLs is empty.
-        let Some((resource, lists)) = line.split_once(char::is_whitespace) else {
-            continue;
-        };
-        if resource.is_empty() {
-            continue;
-        }
-        let lists: Vec<&str> = lists
-            .split('[')
-            .map(|list| list.trim().trim_end_matches(']'))
-            .collect();
-        let [_, _urls, names, verbs] = lists.as_slice() else {
-            bail!("'{line}' is not what 'kubectl auth can-i --list' prints");
-        };
-        let resource = limited(resource, names);
-        rights.extend(
-            verbs
-                .split_whitespace()
-                .map(|verb| (resource.clone(), verb.to_owned())),
-        );
-    }
-    ensure!(
-        !rights.is_empty(),
-        "nobody may do nothing at all: '{table}'"
-    );
-    Ok(rights)
 }
 
 /// Who may write Agents and nothing else is refused one that names a Secret, and may run what names
@@ -569,9 +532,9 @@ async fn some_namespaces(shell: &Shell) -> Result<String> {
              --set 'watchNamespaces={{default}}'"
         ))
         .await?;
-    may(shell, "default", &[&watched, &cluster]).await?;
-    may(shell, NAMESPACE, &[&cluster, &own]).await?;
-    may(shell, "kube-public", &[&cluster]).await?;
+    rights::may(shell, "default", &[&watched, &cluster]).await?;
+    rights::may(shell, NAMESPACE, &[&cluster, &own]).await?;
+    rights::may(shell, "kube-public", &[&cluster]).await?;
     for line in [
         "kubectl delete taskrun first-run --timeout=1m",
         "kubectl apply -f examples/first-run.yaml",
@@ -603,41 +566,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_read_from_the_table_and_from_rules_alike() {
-        let table = "\
-jobs.batch                        []                   []       [create delete]
-taskruns.orchestrator.io/status   []                   []       [patch]
-pods                              []                   []       [list]
-leases.coordination.k8s.io        []                   [one]    [get]
-                                  [/api/*]             []       [get]
-";
-        let rule = |group: &str, resource: &str, verbs: &[&str]| Rule {
-            api_groups: vec![group.to_owned()],
-            resources: vec![resource.to_owned()],
-            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
-            resource_names: Vec::new(),
-        };
-        let rules = [
-            rule("batch", "jobs", &["create", "delete"]),
-            rule("orchestrator.io", "taskruns/status", &["patch"]),
-            rule("", "pods", &["list"]),
-            Rule {
-                resource_names: vec!["one".to_owned()],
-                ..rule("coordination.k8s.io", "leases", &["get"])
-            },
-        ];
-        let wanted: BTreeSet<_> = rules.iter().flat_map(each).collect();
-        assert_eq!(parse_rights(table).unwrap(), wanted);
+    fn each_page_can_be_run() {
+        let none: &[Check] = &[];
+        for (path, checks) in [
+            ("README.md", CHECKS),
+            ("docs/operate/check.md", none),
+            ("docs/tutorials/tenants.md", TENANT_CHECKS),
+        ] {
+            let steps = page(path, checks).unwrap();
+            assert!(steps.len() >= 4, "{path}");
+        }
     }
 
     #[test]
-    fn a_table_that_is_none_is_refused() {
-        for (table, reason) in [
-            ("", "nothing at all"),
-            ("error: you must be logged in", "not what"),
-        ] {
-            let error = parse_rights(table).unwrap_err().to_string();
-            assert!(error.contains(reason), "{table:?}: {error}");
-        }
+    fn a_step_with_an_error_must_fail() {
+        let steps = page("docs/operate/check.md", &[]).unwrap();
+        let failing: Vec<&str> = steps
+            .iter()
+            .filter(|step| fails(step))
+            .map(|step| step.command.as_str())
+            .collect();
+        assert_eq!(failing, ["orc get tenants"]);
     }
 }

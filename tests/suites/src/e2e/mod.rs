@@ -6,6 +6,7 @@ mod chart;
 mod children;
 mod docs;
 mod events;
+pub(crate) mod first_user;
 mod fixture;
 mod fleet;
 mod install;
@@ -69,6 +70,12 @@ const SUITES: &[Suite] = &[
         parallel: 8,
     },
     Suite {
+        name: "first-user",
+        cases: first_user::share,
+        needs_toolbox: false,
+        parallel: first_user::PARALLEL,
+    },
+    Suite {
         name: "tenants",
         cases: tenants::cases,
         needs_toolbox: true,
@@ -105,6 +112,12 @@ pub(crate) enum Command {
     Docs {
         /// Only these cases
         cases: Vec<String>,
+    },
+    /// The faults of a first user: each must be named within 10 s, and `orc why` must name a way out; ends with a
+    /// table. CI runs a share
+    FirstUser {
+        /// Only these rows of the trial's table, such as 7b
+        rows: Vec<String>,
     },
     /// What many Tenants cost the API server and the operator, on fake nodes
     Fleet {
@@ -163,6 +176,20 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             };
             attacks::set_size(size);
             runtime()?.block_on(suite("attacks", &cases))
+        }
+        Command::FirstUser { rows } => {
+            ensure!(
+                Place::external().is_none(),
+                "this one needs a cluster of the testbed: it breaks CRDs and cordons the node"
+            );
+            let all = first_user::cases();
+            runtime()?.block_on(perform(
+                "first-user",
+                all,
+                &rows,
+                false,
+                first_user::PARALLEL,
+            ))
         }
         Command::Docs { cases } => runtime()?.block_on(suite("docs", &cases)),
         Command::Tasks { cases } => runtime()?.block_on(suite("tasks", &cases)),

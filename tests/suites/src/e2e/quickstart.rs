@@ -100,6 +100,53 @@ pub(crate) fn compare(shown: &[String], printed: &str) -> Result<()> {
     Ok(())
 }
 
+/// How much a size may differ from the one on the page.
+const SIZE_TOLERANCE: f64 = 0.2;
+
+/// Compares the figures on a page with the printed ones: sizes within a tolerance, times as upper bounds.
+/// Without `compares_sizes`, only times are compared: images of the test profile have other sizes.
+///
+/// # Errors
+/// When a figure on the page is wrong.
+pub(crate) fn compare_figures(shown: &[String], printed: &str, compares_sizes: bool) -> Result<()> {
+    for line in shown.iter().filter(|line| !figures(line).is_empty()) {
+        let wanted = normal(line);
+        let real = printed
+            .lines()
+            .find(|real| line_matches(&wanted, &normal(real)))
+            .with_context(|| format!("no line like '{line}' was printed"))?;
+        for ((on_page, unit), (measured, _)) in figures(line).into_iter().zip(figures(real)) {
+            let is_right = match unit.as_str() {
+                "MB" => !compares_sizes || (measured - on_page).abs() <= on_page * SIZE_TOLERANCE,
+                _ => measured <= on_page,
+            };
+            ensure!(
+                is_right,
+                "the page says {on_page} {unit}, measured were {measured} {unit}: '{}'",
+                real.trim()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The measured figures in a line, with their units.
+fn figures(line: &str) -> Vec<(f64, String)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let figure = |pair: &[&str]| match pair {
+        [number, unit] if is_unit(unit) => match bare(number).parse() {
+            Ok(number) => Some((number, bare(unit).to_owned())),
+            Err(_not_a_number) => None,
+        },
+        _ => None,
+    };
+    words.windows(2).filter_map(figure).collect()
+}
+
+fn is_unit(word: &str) -> bool {
+    matches!(bare(word), "s" | "MB")
+}
+
 fn lines_match(shown: &[String], printed: &[String]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -129,8 +176,8 @@ fn normal(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut normal = Vec::new();
     for (index, word) in words.iter().enumerate() {
-        let unit = words.get(index + 1).map_or("", |next| bare(next));
-        let is_measured = matches!(unit, "s" | "MB") && is_number(word);
+        let has_unit = words.get(index + 1).is_some_and(|next| is_unit(next));
+        let is_measured = has_unit && is_number(word);
         normal.push(
             if is_measured || is_age(word) || is_time(word) || is_commit(word) {
                 "N".to_owned()
@@ -294,6 +341,45 @@ mod tests {
             let shown: Vec<String> = shown.lines().map(str::to_owned).collect();
             let error = compare(&shown, printed).unwrap_err().to_string();
             assert!(error.contains("the README shows"), "{error}");
+        }
+    }
+
+    #[test]
+    fn figures_on_a_page_are_compared() {
+        let line = |size: &str, time: &str| format!("image a:1: {size} MB in 'x', {time} s");
+        for (shown, printed, compares_sizes, wrong) in [
+            (line("25.9", "600"), line("25.9", "1"), true, None),
+            (line("25.9", "600"), line("30.9", "600"), true, None),
+            (line("25.9", "600"), line("21.0", "507"), true, None),
+            (
+                line("15.7", "600"),
+                line("25.9", "1"),
+                true,
+                Some("25.9 MB"),
+            ),
+            (line("25.9", "600"), line("20.0", "1"), true, Some("20 MB")),
+            (line("15.7", "600"), line("25.9", "1"), false, None),
+            (
+                line("25.9", "440"),
+                line("25.9", "507"),
+                false,
+                Some("507 s"),
+            ),
+            ("no figure".to_owned(), "other text".to_owned(), true, None),
+            (
+                line("1", "1"),
+                "other text".to_owned(),
+                true,
+                Some("no line like"),
+            ),
+        ] {
+            let found = compare_figures(std::slice::from_ref(&shown), &printed, compares_sizes);
+            let found = found.err().map(|error| error.to_string());
+            match (&found, wrong) {
+                (None, None) => {}
+                (Some(found), Some(wrong)) if found.contains(wrong) => {}
+                _ => panic!("'{shown}' and '{printed}': {found:?}"),
+            }
         }
     }
 

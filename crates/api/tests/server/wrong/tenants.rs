@@ -121,8 +121,8 @@ pub(crate) fn quantities() -> Vec<Wrong> {
         "a negative amount": resources = { "cpu": { "limit": "-1" } } => "spec.resources.cpu.limit", QUANTITY;
         "a negative number": resources = { "cpu": { "limit": (-1) } } => "spec.resources.cpu.limit", QUANTITY;
         "an exponent": resources = { "memory": { "request": "1e3" } } => "spec.resources.memory.request", QUANTITY;
-        "two points": resources = { "storage": { "request": "1.2.3" } } => "spec.resources.storage.request", QUANTITY;
-        "an empty amount": resources = { "storage": { "limit": "" } } => "spec.resources.storage.limit", QUANTITY;
+        "two points": resources = { "storage": { "total": "1.2.3" } } => "spec.resources.storage.total", QUANTITY;
+        "an empty amount": resources = { "storage": { "perVolume": "" } } => "spec.resources.storage.perVolume", QUANTITY;
         "a blank": resources = { "memory": { "limit": "1 Gi" } } => "spec.resources.memory.limit", QUANTITY;
         "digits of another script": resources = { "cpu": { "request": "١" } } => "spec.resources.cpu.request", QUANTITY;
         "infinite": resources = { "cpu": { "request": "Inf" } } => "spec.resources.cpu.request", QUANTITY;
@@ -131,7 +131,7 @@ pub(crate) fn quantities() -> Vec<Wrong> {
         "a long amount": resources = { "cpu": { "request": ("1".repeat(33)) } } => "spec.resources.cpu.request", "may not be more than 32";
         "a list of amounts": resources = { "cpu": { "request": [1] } } => "spec.resources.cpu.request", "must be of type integer,string";
         "nothing at all": resources = { "memory": { "limit": "0" } } => "spec.resources.memory.limit", ZERO;
-        "nothing with a unit": resources = { "storage": { "request": "0Gi" } } => "spec.resources.storage.request", ZERO;
+        "nothing with a unit": resources = { "storage": { "total": "0Gi" } } => "spec.resources.storage.total", ZERO;
         "no Pods": resources = { "pods": { "limit": 0 } } => "spec.resources.pods.limit", "greater than or equal to 1";
         "Pods as a quantity": resources = { "pods": { "limit": "10" } } => "spec.resources.pods.limit", "must be of type integer";
         "any number of Pods": resources = { "pods": {} } => "spec.resources.pods.limit", "Required value";
@@ -316,7 +316,7 @@ pub(crate) fn accepted() -> Vec<Value> {
             json!({ "cpu": { "request": 2, "limit": "2500m" } }),
         ),
         ("resources", json!({ "memory": { "limit": 1_073_741_824 } })),
-        ("resources", json!({ "storage": { "request": "1.5Gi" } })),
+        ("resources", json!({ "storage": { "total": "1.5Gi" } })),
         ("resources", json!({ "pods": { "limit": 100_000 } })),
         // Without a Redis, the name is not reserved.
         ("server", free),

@@ -265,7 +265,7 @@ fn an_object_that_does_not_match_its_schema_is_shown() {
     let page = of_run(&run, Ok(Vec::new()), "orc why one");
     assert!(page.starts_with("TaskRun one  ○ Pending\n"), "{page}");
     for part in [
-        "  it has no status yet\n",
+        "  its status cannot be decoded, so parts of it are missing\n  here\n",
         "  Task:          seven\n",
         "orc why one\n",
     ] {

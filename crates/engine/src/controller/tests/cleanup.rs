@@ -53,3 +53,24 @@ async fn a_clean_up_that_is_rejected_is_shown_by_event_log_and_metric() {
     assert!(room.looks("over").len() > 1, "it is tried again");
     room.end().await;
 }
+
+/// An optional effect that is rejected is shown, and is no error of the object.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_optional_effect_changes_nothing_but_the_message() {
+    let room = room(&["leftover"]);
+    pass(SECOND).await;
+    let statuses = room.server.statuses("leftover");
+    let [status] = statuses.as_slice() else {
+        panic!("{statuses:?}")
+    };
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.contains("'delete configmaps' of 'forbidden'"),
+        "{message}"
+    );
+    assert_eq!(status["phase"], "Playing");
+    assert!(status["retry"].is_null(), "{status}");
+    let series = r#"reconcile_errors_total{kind="Toy",class="Denied"} 1"#;
+    assert!(room.metrics.text().contains(series));
+    room.end().await;
+}

@@ -4,7 +4,7 @@ use api::status::Retry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    super::worker::{RetryState, retry_to_store},
+    super::worker::{RetryState, before_deadlines, retry_to_store},
     *,
 };
 
@@ -143,7 +143,7 @@ async fn r12_after_a_fault_of_any_class_a_key_is_reconciled_again_without_an_eve
         ("invalid", 15),
         ("failed", 10),
         ("panic", 10),
-        ("hang", 60 + 10),
+        ("hang", 75 + 10),
     ];
     for (act, seconds) in longest {
         let room = room(&[act]);
@@ -178,4 +178,77 @@ async fn a_distant_deadline_costs_no_reconciliation_before_it() {
     pass(2 * SECOND).await;
     assert_eq!(room.looks("deadline").len(), 2);
     room.end().await;
+}
+
+/// A change of the spec counts the attempts from 1 again, so the stored retry can have the number of the new one.
+#[test]
+fn a_stored_time_is_replaced_when_it_has_passed() {
+    let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    let at = |seconds: u32| now.checked_add(seconds * SECOND).unwrap();
+    let fault = ReconcileError::new(ErrorClass::Invalid, Reason::ChildNameTaken, "taken");
+    let mut status = ToyStatus::default();
+    status.progress.retry = Some(Retry {
+        attempt: 1,
+        class: "Invalid".to_owned(),
+        next_at: Some(Time(at(12))),
+        every: None,
+    });
+    let state = RetryState {
+        uid: String::new(),
+        class: ErrorClass::Invalid,
+        attempt: 1,
+        generation: 2,
+        since: now,
+        until: Instant::now(),
+    };
+    for (seconds, next) in [(5, 12), (12, 23), (1000, 1011)] {
+        let retry = retry_to_store(Some(&status), &fault, &state, 11 * SECOND, at(seconds));
+        let next_at = retry.unwrap().next_at;
+        assert_eq!(next_at, Some(Time(at(next))), "at {seconds}");
+    }
+}
+
+/// Another error at the time of a retry is too short to be shown. The stored time must not stay nevertheless.
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_met_a_short_error_leaves_no_time_in_the_past() {
+    let room = room(&[]);
+    pass(SECOND).await;
+    let now: Timestamp = "2030-01-01T00:00:01Z".parse().unwrap();
+    let mut status = ToyStatus {
+        phase: Some(ToyPhase::Playing),
+        ..ToyStatus::default()
+    };
+    status.progress.observed_generation = 1;
+    status.progress.retry = Some(Retry {
+        attempt: 4,
+        class: "Denied".to_owned(),
+        next_at: Some(Time(now.checked_add(20 * SECOND).unwrap())),
+        every: None,
+    });
+    put(&room.objects, "transient", 2, 1, Some(status));
+    pass(19 * SECOND).await;
+    assert!(room.server.statuses("transient").is_empty());
+    pass(3 * SECOND / 2).await;
+    let statuses = room.server.statuses("transient");
+    let first = statuses.first().expect("it is written at once");
+    assert!(first["retry"].is_null(), "{first}");
+    assert!(first.as_object().unwrap().contains_key("retry"), "{first}");
+    room.end().await;
+}
+
+#[test]
+fn a_delay_ends_at_the_first_deadline_that_is_to_come() {
+    let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    let at = |seconds: i64| Some(Timestamp::from_second(now.as_second() + seconds).unwrap());
+    for (deadlines, seconds) in [
+        ([None, None], 100),
+        ([at(40), None], 40),
+        ([at(40), at(30)], 30),
+        ([at(200), at(300)], 100),
+        ([at(0), at(-5)], 100),
+        ([at(-5), at(7)], 7),
+    ] {
+        let delay = before_deadlines(100 * SECOND, deadlines, now);
+        assert_eq!(delay, seconds * SECOND, "{deadlines:?}");
+    }
 }

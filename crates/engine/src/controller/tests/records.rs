@@ -43,6 +43,42 @@ async fn a_fault_is_recorded_on_what_the_same_pass_wrote_before() {
     room.end().await;
 }
 
+/// Returns the label of a toy if its action begins with `labeled`.
+pub(super) fn labels(toy: &Toy) -> BTreeMap<&'static str, String> {
+    let act = toy.spec.act.as_str();
+    let is_labeled = act.starts_with("labeled");
+    let label = is_labeled.then(|| ("act", act.to_owned()));
+    label.into_iter().collect()
+}
+
+/// Labels must not cost a write where the finalizer is written, and must not be missing elsewhere.
+#[tokio::test(start_paused = true)]
+async fn labels_come_with_the_finalizer_or_before_the_first_record() {
+    for (toy, wanted) in [
+        ("labeled-busy", ["PATCH labeled-busy", "POST configmaps"]),
+        ("labeled-blocked", ["PATCH labeled-blocked", "PATCH status"]),
+        ("labeled-ended", ["PATCH labeled-ended", "PATCH status"]),
+    ] {
+        let room = room(&[toy]);
+        pass(SECOND).await;
+        let requests = room.server.requests.lock().unwrap().clone();
+        let path = format!("/toys/{toy}");
+        let metadata = requests.iter().filter(|(_, at, _)| at.ends_with(&path));
+        let [(_, _, body)] = metadata.collect::<Vec<_>>()[..] else {
+            panic!("not one write of the metadata: {requests:?}");
+        };
+        assert_eq!(body["metadata"]["labels"], json!({ "act": toy }));
+        let has_finalizer = body["metadata"]["finalizers"].is_array();
+        assert_eq!(has_finalizer, toy == "labeled-busy", "{body}");
+        let sent = room.server.sent();
+        let mut sent = sent.iter().filter(|sent| !sent.contains("events"));
+        for wanted in wanted {
+            assert_eq!(sent.next().map(String::as_str), Some(wanted), "{toy}");
+        }
+        room.end().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_conflict_that_stays_is_resolved_by_one_live_read() {
     let room = room(&["stale"]);
@@ -122,12 +158,12 @@ pub(super) fn missing_children(existing: usize) -> Vec<Effect> {
     (existing..30).map(create).collect()
 }
 
-/// Each request takes 2.5 s, so all of them need more than the timeout of a reconciliation.
+/// Each request takes 2.5 s, so all of them need longer than a reconciliation.
 #[tokio::test(start_paused = true)]
 async fn more_work_than_fits_into_one_reconciliation_continues_in_the_next() {
     let room = room(&["many"]);
     *room.server.delay.lock().unwrap() = 5 * SECOND / 2;
-    pass(RECONCILE_TIMEOUT + 10 * SECOND).await;
+    pass(70 * SECOND).await;
     assert_eq!(room.looks("many").len(), 3, "one at 0, 30 and 60 s");
     let is_reported = |sent: &String| sent == "POST events" || sent == "PATCH status";
     assert!(!room.server.sent().iter().any(is_reported));

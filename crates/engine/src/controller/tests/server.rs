@@ -34,7 +34,16 @@ impl Server {
                 let is_old = path.ends_with("/toys/stale/status")
                     && body["metadata"]["resourceVersion"] == "1";
                 let is_kept = parts.method == "DELETE" && path.ends_with("/forbidden");
-                let (code, answer) = if is_kept {
+                let webhook = waits::webhook_failure(&body["metadata"]["name"]);
+                if let Some((time, _)) = &webhook {
+                    tokio::time::sleep(*time).await;
+                }
+                let (code, answer) = if let Some((_, message)) = webhook {
+                    (
+                        500,
+                        json!({"kind": "Status", "code": 500, "message": message}),
+                    )
+                } else if is_kept {
                     let message = "configmaps \"forbidden\" is forbidden: User \"o\" cannot delete resource \"configmaps\"";
                     (
                         403,

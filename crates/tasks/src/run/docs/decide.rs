@@ -29,6 +29,7 @@ pub fn decide(input: &Input<'_, DocsRun, DocsWorld>) -> DocsDecision {
     let run_spec = RunSpec::of_docs(docs, &input.world.run);
     let run = Run {
         fault: input.fault,
+        refused: input.refused,
         confirmed: input.confirmed,
         ..run_spec.run(status::run_status(&stored), input.now)
     };

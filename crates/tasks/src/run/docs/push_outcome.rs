@@ -52,8 +52,8 @@ pub(super) fn left(run: &Run<'_>, docs: &Docs<'_>, ended: &RunDecision) -> PushO
     // We do not always see how far a disrupted Pod came.
     let came_before =
         noted(run, docs).publisher.as_ref().is_some_and(is_another) || ended.status.disruptions > 0;
-    // A Job that ended by itself had a Pod, which was deleted before we read it.
-    let is_lost = job.is_some_and(|job| job.end.is_some())
+    // A Job that ended by itself had a Pod, which was deleted before we read it. One that we stopped may have had none.
+    let is_lost = job.is_some_and(|job| job.end.is_some() && !job.was_stopped())
         || matches!(
             ended.verdict.reason,
             Reason::EvidenceLost | Reason::JobLost | Reason::TooManyDisruptions

@@ -11,7 +11,9 @@ use api::{
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::{DocsRunStatus, RunPhase},
 };
-use attempts::{FIRST_RECORD_DELAY, Run, fail_run, is_unrecorded, recent, with_conditions};
+use attempts::{
+    FIRST_RECORD_DELAY, Run, fail_run, is_unrecorded, not_started, recent, with_conditions,
+};
 use git::{Networks, Url};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -153,7 +155,7 @@ fn wait(
                 (Reason::StartTimeout, messages::not_asked(url, &load))
             }
         };
-        let failed = fail_run(run, reason, &format!("not started: {what}"));
+        let failed = not_started(run, reason, &what);
         return status::of_docs(with_conditions(run, failed), docs.status);
     }
     // Not `run.next()`: the commit to work on is not known yet.

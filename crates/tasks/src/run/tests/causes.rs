@@ -71,7 +71,7 @@ fn a_waiting_container_names_its_cause() {
         (
             "RunContainerError",
             "exec: \"/run\": permission denied",
-            Reason::ImageNeedsRoot,
+            Reason::ContainerNotStartable,
             "cannot be executed by user 65532: exec: \"/run\": permission denied",
         ),
         (
@@ -273,6 +273,10 @@ fn a_kubelet_that_is_late_is_said_when_it_stays_late() {
                 failed to sync configmap cache: timed out waiting for the condition";
     let unknown = "MountVolume.SetUp failed for volume \"context\" : \
                    object \"shop\"/\"shop-7-v1-files\" not registered";
+    // The ConfigMap of this run exists, and the other one does not.
+    let unseen =
+        "MountVolume.SetUp failed for volume \"context\" : configmap \"shop-7-v1-files\" not found";
+    let absent = "MountVolume.SetUp failed for volume \"a\" : configmap \"other\" not found";
     let broken = "MountVolume.MountDevice failed: timeout";
     let key = "failed to sync secret cache: timed out waiting for the condition";
     let (mount, made) = ("FailedMount", "ContainerCreating");
@@ -283,6 +287,9 @@ fn a_kubelet_that_is_late_is_said_when_it_stays_late() {
         (made, mount, late, 3, Reason::VolumeNotReady),
         (made, mount, unknown, 1, Reason::Progressing),
         (made, mount, unknown, 3, Reason::VolumeNotReady),
+        (made, mount, unseen, 1, Reason::Progressing),
+        (made, mount, unseen, 3, Reason::SecretNotFound),
+        (made, mount, absent, 1, Reason::SecretNotFound),
         (made, mount, broken, 1, Reason::VolumeNotReady),
         (refused, failed, key, 1, Reason::Progressing),
         (refused, failed, key, 3, Reason::ContainerNotStartable),

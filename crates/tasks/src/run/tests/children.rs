@@ -112,6 +112,7 @@ fn the_job_is_as_the_contract_says() {
         "tolerations",
         "priorityClassName",
         "imagePullSecrets",
+        "affinity",
     ] {
         assert_eq!(pod[field], Value::Null, "{field}");
     }
@@ -171,6 +172,9 @@ fn the_job_is_as_the_contract_says() {
 /// effect must not exist.
 #[test]
 fn every_field_of_an_agent_is_passed_on() {
+    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"},
+    ]}});
     let spec = json!({
         "image": "agents/writer@sha256:1", "command": ["/run"], "args": ["-v"],
         "env": [
@@ -188,6 +192,16 @@ fn every_field_of_an_agent_is_passed_on() {
         "timeout": "90s", "startTimeout": "1500ms",
         "runtimeClassName": "sandbox", "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "gpu", "operator": "Exists"}], "priorityClassName": "low",
+        "affinity": affinity,
+        // The schema rejects our own key. It must not reach the Pod in any case.
+        "podLabels": {"team": "writers", "orchestrator.io/uid": "forged"},
+        "podAnnotations": {"example.com/owner": "a", "orchestrator.io/attempt-spec": "forged"},
+        "volumes": [
+            {"name": "keys", "mountPath": "/keys", "secretRef": {"name": "s"}},
+            {"name": "rules", "mountPath": "/rules", "configMapRef": {"name": "c"}},
+            {"name": "data", "mountPath": "/data", "persistentVolumeClaimRef": {"name": "p"}},
+            {"name": "out", "mountPath": "/out", "persistentVolumeClaimRef": {"name": "q"}, "readOnly": false},
+        ],
     });
     let (_, job) = made(json!({"timeout": "30s"}), spec);
     assert_eq!(
@@ -204,9 +218,27 @@ fn every_field_of_an_agent_is_passed_on() {
         ("tolerations", json!([{"key": "gpu", "operator": "Exists"}])),
         ("priorityClassName", json!("low")),
         ("imagePullSecrets", json!([{"name": "pull"}])),
+        ("affinity", affinity),
     ] {
         assert_eq!(pod[field], expected, "{field}");
     }
+    let metadata = &job["spec"]["template"]["metadata"];
+    let mut pod_labels = labels();
+    pod_labels["team"] = json!("writers");
+    assert_eq!(metadata["labels"], pod_labels);
+    let annotations = &metadata["annotations"];
+    assert_eq!(annotations["example.com/owner"], "a");
+    assert_ne!(annotations["orchestrator.io/attempt-spec"], "forged");
+    assert_eq!(annotations.as_object().unwrap().len(), 2);
+    assert_eq!(
+        pod["volumes"].as_array().unwrap()[4..],
+        [
+            json!({"name": "volume-keys", "secret": {"secretName": "s"}}),
+            json!({"name": "volume-rules", "configMap": {"name": "c"}}),
+            json!({"name": "volume-data", "persistentVolumeClaim": {"claimName": "p", "readOnly": true}}),
+            json!({"name": "volume-out", "persistentVolumeClaim": {"claimName": "q"}}),
+        ]
+    );
     for field in ["runAsUser", "runAsGroup", "fsGroup"] {
         assert_eq!(pod["securityContext"][field], 1000, "{field}");
     }
@@ -246,6 +278,15 @@ fn every_field_of_an_agent_is_passed_on() {
         ]
     );
     assert_eq!(container["volumeMounts"][1]["mountPath"], "/context");
+    assert_eq!(
+        container["volumeMounts"].as_array().unwrap()[4..],
+        [
+            json!({"name": "volume-keys", "mountPath": "/keys", "readOnly": true}),
+            json!({"name": "volume-rules", "mountPath": "/rules", "readOnly": true}),
+            json!({"name": "volume-data", "mountPath": "/data", "readOnly": true}),
+            json!({"name": "volume-out", "mountPath": "/out"}),
+        ]
+    );
 }
 
 #[test]

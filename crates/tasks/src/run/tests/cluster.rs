@@ -375,6 +375,13 @@ impl Cluster {
         let now = self.scene.now;
         let known = self.scene.world.children.jobs.len();
         self.scene.perform(effect);
+        if let Effect::Patch { target, .. } = effect
+            && target.resource.kind == "Pod"
+        {
+            for worker in &mut self.workers {
+                worker.limit_pod(&target.uid);
+            }
+        }
         for worker in self.workers.iter_mut().filter(|worker| !worker.is_gone()) {
             let jobs = &self.scene.world.children.jobs;
             if let Some(job) = jobs.iter().find(|job| job.uid == worker.view.uid) {

@@ -95,7 +95,11 @@ fn check_manifest(manifest: &Manifest) {
         "Job" => {
             let job: Job = serde_json::from_value(body.clone()).unwrap();
             assert!(job_view(&job).terms.is_some(), "{body}");
-            check_labels(&body["spec"]["template"]["metadata"]["labels"]);
+            // The schema checks the labels that an Agent adds. None of them replaces ours.
+            let labels = &body["spec"]["template"]["metadata"]["labels"];
+            for (key, value) in body["metadata"]["labels"].as_object().unwrap() {
+                assert_eq!(labels[key], *value, "{key}");
+            }
             check_pod(&body["spec"]["template"]["spec"]);
         }
         other => panic!("builds a {other}"),
@@ -409,6 +413,7 @@ fn whatever_an_agent_is_it_is_decided() {
             world: &world,
             now: rng.time(),
             fault: None,
+            refused: false,
             confirmed: true,
             overdue: false,
         };

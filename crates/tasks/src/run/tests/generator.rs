@@ -210,6 +210,7 @@ fn status(rng: &mut Rng, run: &TaskRun) -> TaskRunStatus {
                 node: rng.maybe(|_| "node-2".to_owned()),
                 disrupted_at: rng.one_in(2).then(|| Time(rng.time())),
             }),
+            next_attempt_at: rng.one_in(3).then(|| Time(rng.time())),
             started_at: rng.maybe(|rng| Time(rng.time())),
             finished_at: None,
             result: None,
@@ -331,6 +332,7 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
                 .one_in(6)
                 .then(|| said_by(rng, &["", "EvictionByEvictionAPI"])),
             unschedulable: rng.one_in(5).then(|| text(rng)),
+            limit_seconds: rng.one_in(5).then(|| *rng.pick(&[1, 600])),
             phase: *rng.pick(&[
                 PodPhase::Pending,
                 PodPhase::Running,

@@ -224,7 +224,7 @@ fn a_job_that_ended_without_its_pod_proves_nothing() {
     assert_eq!((phase, reason), (RunPhase::Failed, Reason::EvidenceLost));
     assert_eq!(
         words,
-        "Job 'shop-7-v1' is complete, but its Pod no longer exists"
+        "Job 'shop-7-v1' is complete, but its Pod no longer exists; its log is lost"
     );
 
     let mut scene = completed(json!({}), running(10));
@@ -342,12 +342,12 @@ fn each_failure_has_its_name() {
         ),
         (
             exit_for(128, "StartError", "exec: \"/a\": permission denied"),
-            Reason::ImageNeedsRoot,
+            Reason::ContainerNotStartable,
             "cannot be executed by user 65532",
         ),
         (
             exit_for(128, "ContainerCannotRun", "permission denied"),
-            Reason::ImageNeedsRoot,
+            Reason::ContainerNotStartable,
             "cannot be executed by user 65532",
         ),
         (

@@ -215,7 +215,7 @@ fn files_that_do_not_fit_are_refused_with_their_sizes() {
     let decision = large.pass();
     assert_eq!(
         said(&decision),
-        (RunPhase::Pending, State::Stalled, Reason::ContextTooLarge)
+        (RunPhase::Failed, State::Failed, Reason::ContextTooLarge)
     );
     let message = &decision.verdict.message;
     assert!(
@@ -223,7 +223,11 @@ fn files_that_do_not_fit_are_refused_with_their_sizes() {
         "{message}"
     );
     assert!(decision.effects.is_empty());
+    // Only other files help, and they are another version.
     large.world.agent = Some(Arc::new(agent(json!({}))));
+    assert!(large.pass().effects.is_empty());
+    large.run.spec = run(json!({"contextVersion": 2})).spec;
+    large.pass();
     assert_eq!(creates(&large.pass()).len(), 2);
 }
 
@@ -251,17 +255,24 @@ fn a_run_that_takes_too_long_is_stopped_after_its_evidence_is_stored() {
     assert_eq!((result.finished_at, result.exit_code), (None, None));
 
     let decision = scene.pass();
-    assert_eq!(deletes(&decision), ["shop-7-v1"]);
+    assert_eq!(stops(&decision), ["Pod shop-7-v1-x"]);
+    assert_eq!(decision.effects.len(), 1, "nothing is deleted");
     let decision = scene.at(3615).pass();
     assert!(decision.effects.is_empty(), "it is on its way");
     assert_eq!(decision.requeue_at, Some(at(4210)));
-    scene.at(3640).world.children.pods.clear();
-    scene.world.children.jobs.clear();
+    scene.at(3640).stopped();
     let decision = scene.pass();
     assert_eq!(
         said(&decision),
         (RunPhase::Failed, State::Failed, Reason::DeadlineExceeded)
     );
+    assert!(decision.verdict.message.ends_with("did not end within 1h"));
+    assert!(decision.effects.is_empty(), "its log stays");
+    assert!(scene.at(7239).pass().effects.is_empty());
+    let retention_ends = scene.at(7240).decide();
+    assert_eq!(deletes(&retention_ends), ["shop-7-v1", "shop-7-v1-files"]);
+    scene.annotate(api::names::PRESERVE, "true");
+    assert!(scene.decide().effects.is_empty());
     let result = scene.status().result.clone().unwrap();
     assert_eq!(result.finished_at, Some(Time(at(3640))));
     assert_eq!(result.reason.as_deref(), Some("DeadlineExceeded"));
@@ -288,7 +299,16 @@ fn a_stop_that_does_not_end_is_given_up_and_named_and_nothing_follows() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    assert!(decision.effects.is_empty());
+    // Without the limit of the Job, another Pod would start when the Node is deleted.
+    assert_eq!(stops(&decision), ["Job shop-7-v1"]);
+    assert!(scene.pass().effects.is_empty(), "it is asked once");
+    // A Job that is preserved is left as it is.
+    let mut preserved = Scene::running();
+    preserved.annotate(api::names::PRESERVE, "true");
+    preserved.at(3610).pass();
+    preserved.pass();
+    let decision = preserved.at(4210).pass();
+    assert!(decision.is_end() && decision.effects.is_empty());
 }
 
 #[test]
@@ -508,7 +528,7 @@ fn what_fails_for_good_ends_the_run() {
         (RunPhase::Pending, State::Working, Reason::InvalidChild)
     );
     scene.record(&decision);
-    assert_eq!(deletes(&scene.decide()), ["shop-7-v1"]);
+    assert_eq!(stops(&scene.decide()), ["Job shop-7-v1"]);
     let decision = scene.decide_with(Some(&fault));
     assert_eq!(decision.phase, RunPhase::Failed);
     assert!(decision.effects.is_empty());

@@ -9,15 +9,19 @@ mod deletion;
 mod disruptions;
 pub(super) mod fuzz;
 pub(super) mod generator;
+mod holding;
 mod judging;
 mod lifecycle;
+mod lost_logs;
 pub(super) mod properties;
 mod proving;
 mod recording;
 mod regressions;
+mod stopping;
 mod suspending;
 mod versions;
 mod views;
+mod waits;
 mod worker;
 
 use std::{sync::Arc, time::Duration};
@@ -134,6 +138,7 @@ impl Scene {
                 agent: agent.map(Arc::new),
                 children: World::default(),
                 files: None,
+                holder: None,
                 defaults: Defaults {
                     resources: serde_json::from_value::<Resources>(
                         json!({"requests": {"cpu": "100m"}, "limits": {"memory": "256Mi"}}),
@@ -187,12 +192,23 @@ impl Scene {
         self.decide_with(None)
     }
 
+    /// Decides after the error of an effect that the decision needs.
     pub(super) fn decide_with(&self, fault: Option<&ReconcileError>) -> RunDecision {
+        self.decide_after(fault, false)
+    }
+
+    /// Decides after the error of an optional effect.
+    pub(super) fn decide_refused(&self, fault: &ReconcileError) -> RunDecision {
+        self.decide_after(Some(fault), true)
+    }
+
+    fn decide_after(&self, fault: Option<&ReconcileError>, refused: bool) -> RunDecision {
         decide(&Input {
             object: &self.run,
             world: &self.world,
             now: self.now,
             fault,
+            refused,
             confirmed: true,
             overdue: false,
         })
@@ -204,6 +220,13 @@ impl Scene {
         for effect in &decision.effects {
             self.perform(effect);
         }
+        self.record(&decision);
+        decision
+    }
+
+    /// Decides and records, but no effect arrives.
+    pub(super) fn pass_without_effects(&mut self) -> RunDecision {
+        let decision = self.decide();
         self.record(&decision);
         decision
     }
@@ -299,6 +322,13 @@ impl Scene {
                 }
             }
             Effect::Delete(target) => self.delete(target),
+            Effect::Patch { target, patch, .. } if target.resource.kind == "Pod" => {
+                assert_eq!(patch, &json!({"spec": {"activeDeadlineSeconds": 1}}));
+                let pods = self.world.children.pods.iter_mut();
+                for pod in pods.filter(|pod| pod.uid == target.uid) {
+                    pod.limit_seconds = Some(1);
+                }
+            }
             Effect::Patch { .. } => {
                 let change = job_change(effect).expect("only a Job's 'suspend' and limit");
                 for job in &mut self.world.children.jobs {
@@ -425,6 +455,14 @@ impl Scene {
         });
     }
 
+    /// Ends the newest Job and its Pod, as the kubelet and the Job controller do after the Pod's limit was set.
+    pub(super) fn stopped(&mut self) {
+        let second = self.now.as_second() - start().as_second();
+        let pod = self.pod(ended(143, second, ""));
+        (pod.phase, pod.limit_seconds) = (PodPhase::Failed, Some(1));
+        self.fail();
+    }
+
     /// Raises the version of the context by one.
     pub(super) fn supersede(&mut self) {
         self.edit(|spec| spec.context_version += 1);
@@ -493,6 +531,20 @@ pub(super) fn deletes<S: Status>(decision: &Decision<S>) -> Vec<String> {
     decision.effects.iter().filter_map(gone).collect()
 }
 
+/// Returns the Pods and Jobs whose limit a decision sets, so that they end at once.
+pub(super) fn stops<S: Status>(decision: &Decision<S>) -> Vec<String> {
+    let stopped = |effect: &Effect| match effect {
+        Effect::Patch { target, patch, .. } if patch["spec"]["activeDeadlineSeconds"] == 1 => {
+            let is_pod = target.resource.kind == "Pod";
+            assert_eq!(patch["spec"]["parallelism"].is_null(), is_pod);
+            assert_eq!(target.optional, is_pod, "a refusal leads to the Job");
+            Some(format!("{} {}", target.resource.kind, target.name))
+        }
+        Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) | Effect::Patch { .. } => None,
+    };
+    decision.effects.iter().filter_map(stopped).collect()
+}
+
 /// Returns the Jobs that a decision suspends or resumes.
 pub(super) fn suspends<S: Status>(decision: &Decision<S>) -> Vec<(String, bool)> {
     let suspended = |change: JobChange| Some((change.name, change.suspend?));
@@ -506,6 +558,8 @@ pub(super) struct JobChange {
     pub(super) name: String,
     pub(super) suspend: Option<bool>,
     pub(super) limit: Option<i64>,
+    /// Whether the change ends the Job at once.
+    pub(super) is_stop: bool,
     /// Pods that the change lists.
     pub(super) stopped_pods: Vec<String>,
 }
@@ -518,7 +572,8 @@ pub(super) fn job_change(effect: &Effect) -> Option<JobChange> {
             patch,
         } if target.resource.kind == "Job" => {
             let spec = patch["spec"].as_object()?;
-            let known = ["suspend", "activeDeadlineSeconds"];
+            let known = ["suspend", "activeDeadlineSeconds", "parallelism"];
+            let is_stop = *spec.get("parallelism").unwrap_or(&Value::Null) == 0;
             let suspend = patch["spec"]["suspend"].as_bool();
             let mark = &patch["metadata"]["annotations"][names::SUSPENDED];
             let is_marked = match suspend {
@@ -534,6 +589,7 @@ pub(super) fn job_change(effect: &Effect) -> Option<JobChange> {
                     .map(|uids| uids.split(',').map(str::to_owned).collect())
                     .unwrap_or_default(),
                 limit: patch["spec"]["activeDeadlineSeconds"].as_i64(),
+                is_stop,
             })
         }
         Effect::Patch { .. } | Effect::Ensure(_) | Effect::Apply(_) | Effect::Delete(_) => None,

@@ -23,11 +23,14 @@
 //! - the first record waits although a cause is visible; later ones also wait; the wait for the start begins again at
 //!   each reconciliation until it is recorded [recording].
 
+mod cleaning;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use api::{State, status::condition, tasks::names as task_names};
 use testkit::seed::{self, scaled};
 
+use self::cleaning::check_cleaning;
 use super::{
     cluster::{self, Cluster},
     generator::anything,
@@ -91,7 +94,9 @@ pub(super) fn check(scene: &Scene, decision: &RunDecision) {
         if is_over(&stored) {
             check_cleaning(scene, decision, &stored);
         } else {
-            assert!(decision.effects.is_empty() && decision.requeue_at.is_none());
+            // Nothing but the limit of a Job that did not stop in time.
+            let is_stop = |effect: &Effect| job_change(effect).is_some_and(|change| change.is_stop);
+            assert!(decision.effects.iter().all(is_stop) && decision.requeue_at.is_none());
         }
     }
     // Every wait has a requeue time, or waits for a change by a user.
@@ -239,7 +244,9 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                 }
                 for job in scene.world.children.jobs.iter().filter(|job| is_ours(job)) {
                     assert_ne!(job.name, manifest.name, "it exists");
-                    assert!(job.end.is_some(), "Job '{}' may still run", job.name);
+                    let is_held = job.suspended && job.limit_seconds == Some(1);
+                    let may_run = job.end.is_none() && !(is_held && is_preserved(scene));
+                    assert!(!may_run, "Job '{}' may still run", job.name);
                 }
                 for pod in &scene.world.children.pods {
                     assert!(!may_run(pod), "Pod '{}' may still run", pod.name);
@@ -260,11 +267,36 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                     is_deleting || is_over(stored) || !is_attempt || stored.result.is_some(),
                     "deletes what carries evidence that is not stored"
                 );
+                // A stop deletes nothing but a suspended Job. The cleanup deletes Jobs that ended.
+                assert!(
+                    is_deleting || is_over(stored) || job.suspended || job.end.is_some(),
+                    "deletes a Job, and the logs of its Pods"
+                );
+                assert!(
+                    is_deleting || !is_preserved(scene),
+                    "deletes what is preserved"
+                );
             }
             Effect::Delete(target) => {
                 let kind = target.resource.kind;
                 assert!(matches!(kind, "ConfigMap" | "TaskRun"), "deletes a {kind}");
                 assert!(is_over(stored) && !is_deleting, "a {kind} that is needed");
+            }
+            Effect::Patch { target, .. } if target.resource.kind == "Pod" => {
+                assert!(target.optional && !is_deleting && !is_over(stored));
+                let mut pods = scene.world.children.pods.iter();
+                let pod = pods.find(|pod| pod.uid == target.uid).expect("unseen");
+                assert!(!pod.phase.is_over() && pod.node.is_some());
+                assert!(pod.stop_asked.is_none() && pod.limit_seconds != Some(1));
+                let mut jobs = scene.world.children.jobs.iter();
+                let job = jobs.find(|job| pod.job_uid.as_ref() == Some(&job.uid));
+                let job = job.expect("ends a Pod of no Job");
+                assert!(is_ours(job) && job.end.is_none());
+                let is_attempt = stored.job_name.as_ref() == Some(&job.name);
+                assert!(
+                    !is_attempt || stored.result.is_some(),
+                    "stops what carries evidence that is not stored"
+                );
             }
             Effect::Patch { target, .. } => {
                 let change = job_change(effect).expect("only a Job's 'suspend' and limit");
@@ -276,6 +308,27 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                     .find(|job| job.uid == target.uid);
                 let job = job.expect("changes what it did not see");
                 assert!(is_ours(job) && job.end.is_none());
+                if change.is_stop {
+                    assert!(!is_deleting && !is_over(stored) && job.limit_seconds != Some(1));
+                    let is_attempt = stored.job_name.as_ref() == Some(&job.name);
+                    assert!(
+                        !is_attempt || stored.result.is_some(),
+                        "stops what carries evidence that is not stored"
+                    );
+                    let pods = scene.world.children.pods.iter();
+                    let mut of_job = pods.filter(|pod| pod.job_uid.as_ref() == Some(&job.uid));
+                    // At the end, the kubelet had its time.
+                    assert!(
+                        job.suspended
+                            || decision.is_end()
+                            || of_job.all(|pod| pod.phase.is_over()
+                                || pod.node.is_none()
+                                || pod.stop_asked.is_some()
+                                || pod.disruption.is_some()),
+                        "deletes a Pod that the kubelet could end"
+                    );
+                    continue;
+                }
                 match change.suspend {
                     Some(suspend) => {
                         let is_news = job.suspended != suspend || !job.suspended_by_us;
@@ -334,99 +387,12 @@ fn may_run(pod: &PodView) -> bool {
         && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
-/// Checks a run that ended: everything that it owns is deleted, and nothing else, at the time given by the stored
-/// times. This states the rule of the cleanup a second time.
-fn check_cleaning(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) {
-    let metadata = &scene.run.metadata;
-    let annotations = metadata.annotations.iter().flat_map(|all| all.iter());
-    let is_preserved = annotations
-        .into_iter()
-        .any(|(key, value)| key == names::PRESERVE && value == "true");
-    let finished = stored.finished_at.as_ref();
-    let end = finished.or(metadata.creation_timestamp.as_ref());
-    let nothing =
-        |decision: &RunDecision| decision.effects.is_empty() && decision.requeue_at.is_none();
-    let is_deleting = metadata.deletion_timestamp.is_some();
-    let Some(end) = end.filter(|_| !is_preserved && !is_deleting) else {
-        assert!(nothing(decision));
-        return;
-    };
-    let left = |wait: Duration| {
-        let wait = i128::from(wait.as_secs());
-        i128::from(end.0.as_second()) + wait - i128::from(scene.now.as_second())
-    };
-    let defaults = &scene.world.defaults;
-    let is_success = stored.phase == Some(RunPhase::Succeeded);
-    let own = scene.run.spec.child_ttl.and_then(|keep| {
-        if is_success {
-            keep.succeeded
-        } else {
-            keep.failed
-        }
-    });
-    let (wait, with_files) = match own {
-        Some(own) => (Some(Duration::from(own)), true),
-        None if !defaults.cleanup.enabled => (None, false),
-        None if is_success => (
-            Some(defaults.cleanup.after_success),
-            defaults.cleanup.delete_config_map,
-        ),
-        None => (
-            Some(defaults.cleanup.after_failure),
-            defaults.cleanup.delete_config_map,
-        ),
-    };
-    let jobs = scene.world.children.jobs.iter().filter(|job| is_ours(job));
-    let jobs = jobs.filter(|job| job.deleting.is_none());
-    let maps = scene.world.children.config_maps.iter();
-    let maps = maps.filter(|map| map.owner_uid.as_deref() == Some("run-uid") && !map.deleting);
-    let children: Vec<&str> = jobs
-        .map(|job| job.uid.as_str())
-        .chain(maps.filter(|_| with_files).map(|map| map.uid.as_str()))
-        .collect();
-    // Nothing is deleted earlier than its author allows.
-    let at_least = own.map(Duration::from).unwrap_or_default();
-    let itself = defaults
-        .delete_finished_runs_after
-        .map(|wait| left(wait.max(at_least)));
-    let children_due = wait.map(left).filter(|_| !children.is_empty());
-    let due = |left: Option<i128>| left.is_some_and(|left| left <= 0);
-    let expected = match (due(itself), due(children_due)) {
-        (true, _) => vec!["run-uid"],
-        (false, true) => children,
-        (false, false) => Vec::new(),
-    };
-    let deleted: Vec<&str> = decision
-        .effects
-        .iter()
-        .map(|effect| match effect {
-            Effect::Delete(target) => {
-                let is_itself = target.resource.kind == "TaskRun";
-                assert_eq!(target.version.is_some(), is_itself);
-                target.uid.as_str()
-            }
-            Effect::Ensure(_) | Effect::Apply(_) | Effect::Patch { .. } => panic!("{effect:?}"),
-        })
-        .collect();
-    // Due times saturate at the last timestamp, so they are not compared there.
-    let last = Timestamp::MAX.as_second();
-    if scene.now.as_second() != last {
-        assert_eq!(deleted, expected);
-        let next = [itself, children_due];
-        let next = next
-            .iter()
-            .filter_map(|left| left.filter(|left| *left > 0))
-            .min();
-        let is_gone = due(itself);
-        let requeue_at = next.filter(|_| !is_gone).map(|left| {
-            let at = i128::from(scene.now.as_second()) + left;
-            at.min(i128::from(last))
-        });
-        let woken = decision
-            .requeue_at
-            .map(|requeue_at| i128::from(requeue_at.as_second()));
-        assert_eq!(woken, requeue_at);
-    }
+fn is_preserved(scene: &Scene) -> bool {
+    let annotations = scene.run.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| {
+        all.get(names::PRESERVE)
+            .is_some_and(|value| value == "true")
+    })
 }
 
 fn job_of<'a>(scene: &'a Scene, decision: &RunDecision) -> Option<&'a JobView> {

@@ -100,7 +100,7 @@ fn a_fault_is_not_left_unsaid_because_the_first_record_waits() {
     );
     assert_eq!(decision.status.job_name.as_deref(), Some("shop-7-v1"));
     scene.record(&decision);
-    assert_eq!(deletes(&scene.decide()), ["shop-7-v1"]);
+    assert_eq!(stops(&scene.decide()), ["Job shop-7-v1"]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_version_that_was_never_recorded_goes_into_the_history_before_its_job_goes()
         (1, 1, "Succeeded")
     );
     assert_eq!(past.result.as_ref().unwrap().exit_code, Some(0));
-    assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
+    assert_eq!(creates(&scene.pass()).len(), 2, "its Job and log stay");
     assert_eq!(scene.status().history.len(), 1);
 }
 

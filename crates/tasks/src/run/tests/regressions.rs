@@ -100,7 +100,10 @@ fn r07_a_decision_never_touches_the_run_itself() {
                         panic!("{name}: {effect:?}")
                     }
                 };
-                assert!(matches!(kind, "Job" | "ConfigMap"), "{name}: {effect:?}");
+                assert!(
+                    matches!(kind, "Job" | "Pod" | "ConfigMap"),
+                    "{name}: {effect:?}"
+                );
             }
             scene.pass();
             assert_eq!(scene.run.spec, spec);

@@ -61,7 +61,7 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
     assert_eq!(decision.effects.len(), 1);
     assert_eq!(
         decision.verdict.message,
-        "suspended: waiting for Pod 'shop-7-v1-x' on node 'node-1' to stop"
+        "suspended: waiting for Pod 'shop-7-v1-x' on node 'node-1' to stop; its log is lost with it"
     );
     let status = scene.status();
     assert_eq!(
@@ -80,7 +80,7 @@ fn a_job_that_goes_on_is_suspended_once_and_resumed_once() {
     let decision = scene.at(130).pass();
     assert_eq!(
         decision.verdict.message,
-        "suspended: Job 'shop-7-v1' runs nothing"
+        "suspended: Job 'shop-7-v1' runs nothing; its log is lost"
     );
     assert_eq!((decision.requeue_at, scene.status().disruptions), (None, 0));
     assert!(scene.at(400_000).pass().effects.is_empty());
@@ -237,7 +237,7 @@ fn what_is_being_stopped_or_replaced_is_not_held_up() {
     let mut scene = Scene::running();
     scene.at(3610).pass();
     suspend(&mut scene, 3611);
-    assert_eq!(deletes(&scene.pass()), ["shop-7-v1"]);
+    assert_eq!(stops(&scene.pass()), ["Pod shop-7-v1-x"]);
 
     // Another actor deletes the Job while the run is suspended: it does not exist on resume.
     let mut scene = Scene::running();
@@ -325,15 +325,38 @@ fn a_cancel_during_an_attempt_stops_it_after_its_evidence_is_stored() {
         assert_eq!(decision.defer_status_until, None, "{name}");
         let result = scene.status().result.clone().unwrap();
         assert_eq!(result.reason.as_deref(), Some("Cancelled"), "{name}");
-        assert_eq!(deletes(&scene.pass()), ["shop-7-v1"], "{name}");
-        scene.world.children.jobs.clear();
-        scene.world.children.pods.clear();
+        // A Job without a Pod has no log. A suspended one has no Pod, and someone might resume it.
+        let decision = scene.pass();
+        let (stopped, deleted): (&[&str], &[&str]) = match name {
+            "running" => (&["Pod shop-7-v1-x"], &[]),
+            "held" => (&[], &["shop-7-v1"]),
+            _ => (&["Job shop-7-v1"], &[]),
+        };
+        assert_eq!(stops(&decision), stopped, "{name}");
+        assert_eq!(deletes(&decision), deleted, "{name}");
+        let lost = match name {
+            "running" => {
+                scene.at(90).stopped();
+                ""
+            }
+            "held" => {
+                scene.world.children.jobs.clear();
+                scene.world.children.pods.clear();
+                "; its log is lost"
+            }
+            _ => {
+                scene.at(90).fail();
+                ""
+            }
+        };
         let decision = scene.at(90).pass();
         assert_eq!(said(&decision), CANCELLED, "{name}");
         assert_eq!(
-            decision.verdict.message, "cancelled by 'spec.cancel' during attempt 1",
+            decision.verdict.message,
+            format!("cancelled by 'spec.cancel' during attempt 1{lost}"),
             "{name}"
         );
+        assert!(decision.effects.is_empty(), "{name}: its log stays");
     }
 }
 
@@ -362,7 +385,7 @@ fn a_cancel_between_attempts_keeps_what_the_last_one_left() {
     let decision = missed.pass();
     assert_eq!(decision.verdict.reason, Reason::Cancelled);
     assert_eq!(decision.status.attempts, 2);
-    assert_eq!(deletes(&missed.pass()), ["shop-7-v1-a2"]);
+    assert_eq!(stops(&missed.pass()), ["Job shop-7-v1-a2"]);
 
     // A failure that is not repeated keeps its reason.
     let mut scene = Scene::running_with(json!({"retry": {"maxAttempts": 3}}), json!({}));

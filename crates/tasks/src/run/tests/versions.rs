@@ -2,6 +2,7 @@
 
 use api::{
     Reason, State,
+    decide::ErrorClass,
     status::condition,
     tasks::{RunPhase, condition as own},
 };
@@ -35,19 +36,24 @@ fn a_newer_version_takes_the_place_of_a_running_one_step_by_step() {
     assert!(!status.progress.is_true(own::JOB_CREATED));
 
     let decision = scene.pass();
-    assert_eq!(deletes(&decision), ["shop-7-v1"]);
-    assert!(creates(&decision).is_empty());
+    assert_eq!(stops(&decision), ["Pod shop-7-v1-x"]);
+    assert_eq!(decision.effects.len(), 1);
     assert!(decision.verdict.message.starts_with(
         "waiting for Job 'shop-7-v1' of version 1, Pod 'shop-7-v1-x' on node 'node-1' to stop"
     ));
     assert!(scene.at(101).pass().effects.is_empty());
     assert_eq!(scene.status().history.len(), 1);
 
-    // The Pod may outlive its Job.
-    scene.world.children.jobs.clear();
-    assert!(scene.pass().effects.is_empty());
-    scene.at(105).world.children.pods.clear();
+    // The Pod may outlive its Job, if another actor deletes the Job.
+    let mut lost = scene.clone();
+    lost.world.children.jobs.clear();
+    assert!(lost.pass().effects.is_empty());
+    lost.at(105).world.children.pods.clear();
+    assert_eq!(creates(&lost.pass()).len(), 2);
+    // Otherwise Job, Pod and log stay.
+    scene.at(105).stopped();
     let decision = scene.pass();
+    assert_eq!(decision.effects.len(), 2);
     assert_eq!(
         creates(&decision),
         [
@@ -80,6 +86,78 @@ fn a_newer_version_follows_one_that_ended() {
         (&None, &None)
     );
     assert!(!scene.status().progress.is_true(condition::FINISHED));
+}
+
+/// Every version has a retention of its own, which begins with its end.
+#[test]
+fn what_an_earlier_version_left_is_kept_as_long_as_that_of_a_run() {
+    // Exit code of version 1, which ended at 60, and the second in which its retention ends.
+    for (code, due) in [(0, 360), (3, 3660)] {
+        let mut scene = Scene::running();
+        scene.at(60).pod(ended(code, 50, ""));
+        if code == 0 {
+            scene.complete();
+        } else {
+            scene.fail();
+        }
+        scene.pass();
+        scene.at(100).supersede();
+        assert!(scene.pass().effects.is_empty(), "only the record");
+        assert_eq!(creates(&scene.pass()).len(), 2, "nothing to wait for");
+        let decision = scene.at(111).pass();
+        assert!(deletes(&decision).is_empty());
+        scene.pod(running(110));
+        let decision = scene.pass();
+        assert!(decision.effects.is_empty());
+        assert!(decision.requeue_at.is_some_and(|at_| at_ <= at(due)));
+        assert!(scene.at(due - 1).pass().effects.is_empty(), "{code}");
+
+        // A preserved run keeps everything.
+        let mut preserved = scene.clone();
+        preserved.annotate(names::PRESERVE, "true");
+        assert!(preserved.at(due + 9).pass().effects.is_empty());
+
+        let decision = scene.at(due).decide();
+        assert_eq!(deletes(&decision), ["shop-7-v1"], "{code}");
+        assert!(decision.effects.iter().all(Effect::is_optional));
+        // The API server rejects the deletion. The agent of version 2 goes on, and the status says so.
+        let refused = ReconcileError::new(
+            ErrorClass::Denied,
+            Reason::AdmissionDenied,
+            "delete jobs 'shop-7-v1' is refused: no",
+        );
+        let decision = scene.decide_refused(&refused);
+        assert!(decision.effects.is_empty());
+        assert_eq!(
+            said(&decision),
+            (RunPhase::Running, State::Working, Reason::Progressing)
+        );
+        assert!(decision.verdict.message.ends_with("is refused: no"));
+        // After the end of version 2, each version still counts from its own end.
+        let mut early = scene.clone();
+        early.at(due - 1).pod(ended(0, due - 2, ""));
+        early.complete();
+        assert_eq!(early.pass().phase, RunPhase::Succeeded);
+        assert!(early.decide().effects.is_empty(), "{code}");
+        assert_eq!(deletes(&early.at(due).decide()), ["shop-7-v1"], "{code}");
+    }
+}
+
+/// A version that the status no longer lists counts from the end of its Job.
+#[test]
+fn a_version_that_no_history_has_is_kept_as_one_that_failed() {
+    let mut scene = Scene::running();
+    scene.at(60).pod(ended(0, 50, ""));
+    scene.complete();
+    scene.pass();
+    scene.at(100).supersede();
+    scene.pass();
+    scene.pass();
+    scene.at(111).pod(running(110));
+    scene.pass();
+    scene.run.status.as_mut().unwrap().history.clear();
+    assert!(scene.at(3659).decide().effects.is_empty());
+    assert_eq!(deletes(&scene.at(3660).decide()), ["shop-7-v1"]);
 }
 
 #[test]
@@ -129,7 +207,8 @@ fn an_old_version_that_does_not_stop_ends_the_wait_of_the_new_one() {
         (RunPhase::Failed, State::Failed, Reason::StartTimeout)
     );
     assert!(decision.verdict.message.contains("node 'node-1'"));
-    assert!(decision.effects.is_empty());
+    assert_eq!(stops(&decision), ["Job shop-7-v1"]);
+    assert!(scene.pass().effects.is_empty(), "it is asked once");
 }
 
 #[test]

@@ -46,6 +46,8 @@ struct Life {
     created: i64,
     started: Option<i64>,
     asked: Option<i64>,
+    /// Time since which the Pod's own limit is reached.
+    limited: Option<i64>,
     is_evicted: bool,
     /// Stopped because its Job was suspended. The Job does not count it.
     is_held: bool,
@@ -111,6 +113,16 @@ impl Worker {
         }
     }
 
+    /// Sets the limit of a Pod, as the API server does.
+    pub(super) fn limit_pod(&mut self, uid: &str) {
+        let (second, job) = (self.second, self.view.uid.clone());
+        let is_it = |pod: &&mut Life| format!("{job}-pod-{}", pod.number) == uid;
+        if let Some(pod) = self.pods.iter_mut().find(is_it) {
+            assert!(pod.limited.is_none(), "asked twice");
+            pod.limited = Some(second);
+        }
+    }
+
     /// Simulates until this second. Returns whether anything visible changed.
     pub(super) fn live_until(&mut self, second: i64) -> bool {
         let mut has_changed = false;
@@ -137,6 +149,12 @@ impl Worker {
         let Some(pod) = self.pods.iter_mut().find(|pod| pod.ended.is_none()) else {
             return false;
         };
+        let is_lost = matches!(script, Script::NodeLost { .. });
+        if let Some(limited) = pod.limited.filter(|_| pod.asked.is_none() && !is_lost) {
+            let is_time = now >= limited + STOPS;
+            pod.ended = is_time.then_some((now, 143));
+            return is_time;
+        }
         if pod.started.is_none() && pod.asked.is_none() && script != Script::NoImage {
             let is_time = now >= pod.created + starts;
             pod.started = is_time.then_some(now);
@@ -213,6 +231,15 @@ impl Worker {
         if self.view.end.is_some() {
             return false;
         }
+        // The Job's own limit is reached: it ends when its Pods have.
+        if self.view.limit_seconds == Some(1) && !self.view.suspended {
+            let has_changed = self.stop_pods(false);
+            if !self.may_run() {
+                self.conclude(now, 143);
+                return true;
+            }
+            return has_changed;
+        }
         let last = self.pods.last();
         if let Some((ended, code)) = last.and_then(|pod| pod.ended)
             && last.is_some_and(|pod| !pod.is_held && !pod.is_evicted)
@@ -250,6 +277,7 @@ impl Worker {
                 created: now,
                 started: None,
                 asked: None,
+                limited: None,
                 is_evicted: false,
                 is_held: false,
                 ended: None,
@@ -340,6 +368,8 @@ impl Worker {
                     message: String::new(),
                 }),
                 phase,
+                // The cache has the response to our own write.
+                limit_seconds: pod.limited.map(|_| 1),
                 ..pods::PodView::default()
             },
             job_uid: Some(self.view.uid.clone()),

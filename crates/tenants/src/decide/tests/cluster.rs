@@ -48,7 +48,7 @@ impl Cluster {
             "resources": {
                 "cpu": { "request": "1", "limit": "2" },
                 "memory": { "request": "1Gi", "limit": "2Gi" },
-                "storage": { "request": "2Gi", "limit": "1Gi" },
+                "storage": { "total": "2Gi", "perVolume": "1Gi" },
                 "pods": { "limit": 10 },
             },
             "redis": { "image": "redis:7", "storage": { "size": "1Gi" } },
@@ -134,6 +134,7 @@ impl Cluster {
             world: &self.world,
             now: self.now,
             fault: None,
+            refused: false,
             confirmed,
             overdue,
         });

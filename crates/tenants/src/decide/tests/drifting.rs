@@ -290,16 +290,19 @@ fn r54_no_allowed_namespace_means_nobody() {
 fn r57_each_field_of_resources_bounds_something() {
     let mut spec = Cluster::full_spec();
     let whole = bounds(spec.clone());
-    for field in ["cpu", "memory", "storage", "pods"] {
-        for part in ["request", "limit"] {
-            if field == "pods" && part == "request" {
-                continue;
-            }
+    let all: [(&str, &[&str]); 4] = [
+        ("cpu", &["request", "limit"]),
+        ("memory", &["request", "limit"]),
+        ("storage", &["total", "perVolume"]),
+        ("pods", &["limit"]),
+    ];
+    for (field, parts) in all {
+        for part in parts {
             let mut less = spec.clone();
             less["resources"][field]
                 .as_object_mut()
                 .unwrap()
-                .remove(part);
+                .remove(*part);
             if field == "pods" {
                 less["resources"].as_object_mut().unwrap().remove(field);
             }

@@ -17,7 +17,7 @@ fn whole() -> Value {
         "resources": {
             "cpu": { "request": "1", "limit": "2" },
             "memory": { "request": "1Gi", "limit": "2Gi" },
-            "storage": { "request": "2Gi", "limit": "1Gi" },
+            "storage": { "total": "2Gi", "perVolume": "1Gi" },
             "pods": { "limit": 10 },
         },
         "server": {

@@ -223,6 +223,7 @@ fn pods_that_are_refused_prove_nothing_and_stop_nothing() {
         world: &cluster.world,
         now: cluster.now,
         fault: Some(&fault),
+        refused: true,
         confirmed: true,
         overdue: false,
     });

@@ -29,7 +29,7 @@ pub(super) fn find(tenant: Tenant<'_>) -> Finding {
             IsolationCheckFailed => failed(tenant),
             UnmanagedPolicy => foreign_said(tenant),
             NothingToProbe => untried(tenant, reason, "has nothing that could be tried: neither it nor another Tenant has a server or a Redis that must not be reached",
-                "Nothing: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything."),
+                "Wait: it is tried within ten minutes after there is something to try. Until then its policies are there, but nobody has seen them refuse anything."),
             ProbesDisabled => untried(tenant, reason, "has 'isolation.probe: false': its policies are there, and nobody tries whether they are enforced",
                 "Set 'isolation.probe' to true to have the isolation proven, unless that is what you want."),
         }
@@ -85,7 +85,7 @@ fn proven(tenant: Tenant<'_>) -> Finding {
     let tried = at.map_or_else(String::new, |at| format!(", tried at {}", tenant.when(at)));
     let sentence = text! { "is ready, and isolated: what must be refused was refused, and what must pass passed{tried}" };
     let advice = match tenant.world.unreadable.is_empty() {
-        true => "Nothing is wrong.",
+        true => "",
         false => "The Tenant says itself that it is well; not all of that can be seen from here.",
     };
     finding! { Ready (advice);
@@ -119,7 +119,7 @@ fn foreign(tenant: Tenant<'_>) -> Option<Finding> {
     let object = tenant.here("NetworkPolicy", &first.name);
     let (name, created, owner) = (&first.name, first.created.as_ref(), tenant.name());
     Some(finding! {
-        NotIsolated "Look what NetworkPolicy '{name}' is for. Delete it, or say the same in 'networkPolicy' of Tenant '{owner}' and delete it then; it is tried again by itself.";
+        NotIsolated "Find out who needs NetworkPolicy '{name}'. If it is needed, write its rules into 'networkPolicy' of Tenant '{owner}'. Then delete it; isolation is tried again by itself.";
         Error object.clone(), Reason::UnmanagedPolicy, "{OPENS}{more}"; since created;
         seen "label orchestrator.io/uid" => (first.run_uid.as_deref().unwrap_or("none")), created;
         newer if reason(tenant) != Some(Reason::UnmanagedPolicy);

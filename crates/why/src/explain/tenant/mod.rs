@@ -168,7 +168,7 @@ fn policy(tenant: Tenant<'_>) -> Finding {
     if namespace.is_none() {
         let is_gone = tenant.exists("Namespace", tenant.namespace) == Some(false);
         let advice = match known.is_some() || is_gone {
-            true => late("Nothing is left of the Tenant: the operator lets it go within seconds."),
+            true => late("Wait: nothing is left of the Tenant, and the operator removes its finalizer within seconds."),
             false => "Wait, or ask whoever may see its namespace what is left there: the first lines say what the operator waits for.".to_owned(),
         };
         return finding! { Deleting (advice); then tenant.look_again(), log; };
@@ -193,10 +193,10 @@ fn suspended(tenant: Tenant<'_>) -> Option<Finding> {
     }
     let mut pods = tenant.pods("redis").chain(tenant.pods("server"));
     let left = pods.find(|pod| pod.may_run());
-    let how = if left.is_some() {
-        "are being stopped"
-    } else {
-        "are stopped"
+    let how = match (left.is_some(), tenant.was_read("pods")) {
+        (true, _) => "are being stopped",
+        (false, true) => "are stopped",
+        (false, false) => "are stopped, or are being stopped",
     };
     let name = tenant.name();
     Some(finding! {

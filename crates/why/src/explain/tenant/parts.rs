@@ -97,6 +97,7 @@ fn look(tenant: Tenant<'_>, part: Part) -> Option<Finding> {
             None => finding,
         })
         .or_else(|| not_made(tenant, &row, workload))
+        .or_else(|| reported(tenant, &row).filter(|_| !tenant.was_read("pods")))
         .or_else(|| on_the_way(tenant, &row))
         .unwrap_or_else(|| match is_seen && is_there {
             true => not_led(tenant, &row),
@@ -141,6 +142,12 @@ fn unseen(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
             then tenant.look_again(), operator::log(tenant.world);
         });
     }
+    reported(tenant, row)
+}
+
+/// Explains a component by the operator's report, if its objects may not be read.
+fn reported(tenant: Tenant<'_>, row: &Row<'_>) -> Option<Finding> {
+    let object = tenant.here(row.kind, row.name);
     let said = row.said?;
     let (state, health) = match said.phase {
         ComponentPhase::Running | ComponentPhase::Suspended => return None,
@@ -241,14 +248,15 @@ fn rest(
         ..
     } = workload.rollout;
     let asked = row.wanted.unwrap_or(1);
-    own.message = one_of! { set == asked;
-        true => "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong";
-        false => "is set to {set} Pods, the Tenant asks for {asked}: the operator changes it";
+    let may_look = tenant.may_read("pods") && tenant.may_read(row.plural);
+    own.message = one_of! { (set == asked, may_look);
+        (true, true) => "{ready} of {asked} ready; its controller is at it, and nothing says that something is wrong";
+        (true, false) => "{ready} of {asked} ready; you may not read its Pods, which would show the cause";
+        (false, _) => "is set to {set} Pods, the Tenant asks for {asked}: the operator changes it";
     };
     let generation = workload.meta.generation;
     let generations = format!("{observed}, the spec's generation is {generation}");
     let generations = tenant.seen("status.observedGeneration", generations);
-    let may_look = tenant.may_read("pods") && tenant.may_read(row.plural);
     let ask = match may_look {
         true => "",
         false => " You may not look at its Pods: ask whoever may.",

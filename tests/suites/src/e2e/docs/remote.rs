@@ -141,7 +141,6 @@ pub(super) async fn slow_clone(bench: &Bench) -> Result<String> {
     says_all(&seen.status.unwrap_or_default(), &["clones the repository"])?;
     let expect = Expect {
         says: &["25s", "Cloning"],
-        jobs: 0,
         ..Expect::failure("StartTimeout")
     };
     bench.ended("hasty", &expect).await?;

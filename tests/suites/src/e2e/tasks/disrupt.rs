@@ -180,7 +180,7 @@ pub(super) async fn too_many(bench: &Bench) -> Result<String> {
         says: &["6 times", "hunted-7-v1"],
         events: &["Running", "Disrupted"],
         disruptions: 6,
-        jobs: 5,
+        jobs: 6,
         ..Expect::failure("TooManyDisruptions")
     };
     bench.ends("hunted", expect).await

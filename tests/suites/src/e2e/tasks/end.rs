@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use api::names;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use testkit::cluster::apply;
 
 use super::{
-    super::reading::logs_creation,
-    fixture::{BUSYBOX, Bench, Expect, phase_of},
+    super::{children::until_left, reading::logs_creation},
+    fixture::{BUSYBOX, Bench, COLLECTED, Expect, brief, phase_of},
 };
 
 pub(super) async fn success(bench: &Bench) -> Result<String> {
@@ -144,9 +145,13 @@ pub(super) async fn out_of_memory(bench: &Bench) -> Result<String> {
 }
 
 pub(super) async fn deadline(bench: &Bench) -> Result<String> {
-    let script = "trap 'exit 0' TERM; while true; do sleep 1; done";
+    let script = "trap 'echo told to stop; exit 0' TERM; while true; do sleep 1; done";
     bench.agent("slow", script, json!({})).await?;
-    bench.submit("slow", json!({ "timeout": "10s" })).await?;
+    let limits = json!({ "timeout": "10s", "childTTL": { "failed": "20s" } });
+    bench.submit("slow", limits).await?;
+    // All of it is read before the cleanup, however busy the machine is.
+    let preserved = json!({ "metadata": { "annotations": { names::PRESERVE: "true" } } });
+    bench.patch("slow", preserved).await?;
     let within = Duration::from_secs(30);
     let running = bench
         .until("slow", within, "running", |status| {
@@ -161,19 +166,27 @@ pub(super) async fn deadline(bench: &Bench) -> Result<String> {
     );
     let expect = Expect {
         says: &["10s"],
-        // It had to be stopped, so its Job is gone; that it exited 0 when told to is no success.
-        jobs: 0,
+        // That it exited 0 when told to is no success.
         ..Expect::failure("DeadlineExceeded")
     };
-    bench.ends("slow", expect).await
+    let seen = bench.ended("slow", &expect).await?;
+    bench.keeps_log(&seen, "told to stop").await?;
+    // The retention of 20 s may be over only now.
+    let released = json!({ "metadata": { "annotations": { names::PRESERVE: null } } });
+    bench.patch("slow", released).await?;
+    until_left(&bench.env, &seen, (0, 0, 0), COLLECTED).await?;
+    bench.same_status(&seen).await?;
+    let said = brief(&seen.status.clone().unwrap_or_default());
+    bench.deletes(&seen).await?;
+    Ok(said)
 }
 
 pub(super) async fn needs_root(bench: &Bench) -> Result<String> {
     let more = json!({ "image": "testbed.local/needs-root:1", "command": [] });
     let expect = Expect {
-        says: &["65532"],
-        events: &["ImageNeedsRoot"],
-        ..Expect::failure("ImageNeedsRoot")
+        says: &["65532", "permission denied"],
+        events: &["ContainerNotStartable"],
+        ..Expect::failure("ContainerNotStartable")
     };
     bench.plays("root", "", more, expect).await
 }

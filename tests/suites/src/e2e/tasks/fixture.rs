@@ -3,8 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use ::why::gather::TargetKind;
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use api::tasks::{Agent, TaskRun, TaskRunStatus};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, LogParams},
+};
 use serde_json::{Value, json};
 use testkit::{git::Network, suite::Env};
 
@@ -87,6 +92,19 @@ impl Bench {
         let mut spec = json!({ "agentName": agent });
         merge(&mut spec, more);
         self.submit(name, spec).await
+    }
+
+    /// The only Pod of a Job is over, and its log has these words.
+    pub(super) async fn log_of(&self, job: &str, words: &str) -> Result<()> {
+        let pods: Api<Pod> = self.env.api();
+        let of_job = format!("batch.kubernetes.io/job-name={job}");
+        let found = pods.list(&ListParams::default().labels(&of_job)).await?;
+        let [pod] = found.items.as_slice() else {
+            bail!("{} Pods of Job '{job}', wanted 1", found.items.len());
+        };
+        let log = pods.logs(&pod.name_any(), &LogParams::default()).await?;
+        ensure!(log.contains(words), "the log of Job '{job}' is '{log}'");
+        Ok(())
     }
 
     /// An agent that runs a script, and a run of it that ends so; `more` is merged into the agent's spec.

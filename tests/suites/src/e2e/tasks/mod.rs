@@ -14,7 +14,9 @@ mod flood;
 mod large;
 mod start;
 mod suspend;
+mod transcript;
 mod version;
+mod volumes;
 
 pub(super) use fixture::Tasks;
 
@@ -96,6 +98,11 @@ pub(super) fn cases() -> Vec<Case> {
             "R20: a child's name taken by a foreign object",
             start::name_taken
         ),
+        on_bench!(
+            "task-taken",
+            "two runs of one task: the second names the first, and runs after its deletion",
+            start::task_taken
+        ),
         on_bench!("success", "a run succeeds, with its evidence", end::success),
         on_bench!(
             "contract",
@@ -109,7 +116,11 @@ pub(super) fn cases() -> Vec<Case> {
             end::out_of_memory
         ),
         on_bench!("deadline", "a program that does not end", end::deadline),
-        on_bench!("needs-root", "an image that needs root", end::needs_root),
+        on_bench!(
+            "needs-root",
+            "an image with a program that only root may execute",
+            end::needs_root
+        ),
         on_bench!(
             "result",
             "a required result that is missing",
@@ -133,6 +144,16 @@ pub(super) fn cases() -> Vec<Case> {
             start::missing_secret
         ),
         on_bench!(
+            "volumes",
+            "volumes, labels, annotations and affinity of an Agent",
+            volumes::mounted
+        ),
+        on_bench!(
+            "missing-volume",
+            "start timeout by a missing Secret, ConfigMap or claim of a volume",
+            volumes::missing
+        ),
+        on_bench!(
             "pod-security",
             "start timeout by Pod Security",
             start::pod_security
@@ -141,6 +162,21 @@ pub(super) fn cases() -> Vec<Case> {
             "job-refused",
             "R01: a Job that cannot be created",
             start::job_refused
+        ),
+        on_bench!(
+            "name-kept",
+            "a child's name that stays taken until the deadline",
+            start::name_kept
+        ),
+        on_bench!(
+            "webhook-down",
+            "webhooks on Jobs and on ConfigMaps that are down",
+            start::webhook_down
+        ),
+        on_bench!(
+            "webhook-hangs",
+            "a webhook on Jobs that does not answer",
+            start::webhook_hangs
         ),
         on_bench!(
             "agent-missing",
@@ -304,6 +340,11 @@ pub(super) fn cases() -> Vec<Case> {
             "examples",
             "the agents of examples/ do what they say",
             end::examples
+        ),
+        on_bench!(
+            "transcript",
+            "the commands of 'orc' print what the docs show",
+            transcript::transcript
         ),
         last!(
             "kstatus",

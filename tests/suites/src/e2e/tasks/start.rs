@@ -1,36 +1,38 @@
 //! Why runs do not start.
 
-use std::time::Duration;
+use std::{net::TcpListener, time::Duration};
 
 use anyhow::{Result, ensure};
-use api::{status::condition, tasks::Agent};
+use api::{names, status::condition, tasks::Agent};
 use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration,
     batch::v1::Job,
     core::v1::{Namespace, ResourceQuota, Secret, ServiceAccount},
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{
     cluster::apply,
+    git::Network,
     wait::{met, until},
 };
 
 use super::{
     super::{
-        children::{forbid_jobs, rejects_pods},
+        children::{calls_webhook, forbid_jobs, rejects_pods},
         events, merge,
     },
-    fixture::{Bench, Expect, LIMIT},
+    fixture::{Bench, Expect, LIMIT, says_all},
 };
 
 /// Long enough to see the cause, short enough not to wait long.
 const START: &str = "14s";
 
 /// A run of an agent that cannot start: waits for the cause to be named, then for the end by start timeout.
-async fn times_out(
+pub(super) async fn times_out(
     bench: &Bench,
     name: &str,
     more: Value,
@@ -46,7 +48,6 @@ async fn times_out(
     let expect = Expect {
         says: &all,
         events: &[cause],
-        jobs: 0,
         ..Expect::failure("StartTimeout")
     };
     bench.ends(name, expect).await
@@ -170,27 +171,167 @@ pub(super) async fn too_large(bench: &Bench) -> Result<String> {
     let content = "ü".repeat(500 * 1024);
     let files = json!([{ "filename": "a.md", "content": content }]);
     let files = json!({ "markdownFiles": files });
-    let run = bench.submit("large", files).await?;
-    let seen = bench
-        .waits_for("large", "ContextTooLarge", &["1024000", "921600"])
-        .await?;
-    let status = seen.status.unwrap_or_default();
+    bench.submit("large", files).await?;
+    let expect = Expect {
+        says: &["1024000", "921600"],
+        events: &["ContextTooLarge"],
+        attempts: 0,
+        jobs: 0,
+        evidence: Some(""),
+        within: Some(Duration::from_secs(10)),
+        ..Expect::failure("ContextTooLarge")
+    };
+    bench.ends("large", expect).await
+}
+
+/// The names of the versions differ, so only the check for the holder keeps the second run from a start.
+pub(super) async fn task_taken(bench: &Bench) -> Result<String> {
+    let first = bench.start("dup-a", "sleep 600").await?;
+    bench.running("dup-a").await?;
+    let same = json!({ "serviceName": "dup-a", "contextVersion": 2 });
+    bench.submit_as("dup-b", "dup-a", same).await?;
+    let says = ["TaskRun 'dup-a' has task 7", "'taskId'", "waiting until"];
+    let seen = bench.waits_for("dup-b", "TaskTaken", &says).await?;
+    let labels = seen.labels();
+    let found = (labels.get(names::AGENT), labels.get(names::TASK_ID));
+    let wanted = ("dup-a".to_owned(), "7".to_owned());
     ensure!(
-        status.progress.is_true("Stalled"),
-        "given up until someone changes it"
+        found == (Some(&wanted.0), Some(&wanted.1)),
+        "a blocked run has labels: {labels:?}"
     );
-    bench.deletes(&run).await?;
+    ensure!(seen.finalizers().is_empty(), "it has started something");
+    let status = seen.status.unwrap_or_default();
+    ensure!(status.attempt.attempts == 0 && status.progress.deadline_at.is_some());
+    let jobs: Api<Job> = bench.env.api();
+    ensure!(
+        jobs.get_opt("dup-a-7-v2").await?.is_none(),
+        "two runs of one task"
+    );
+    bench.deletes(&first).await?;
+    bench.running("dup-b").await?;
+    ensure!(jobs.get_opt("dup-a-7-v2").await?.is_some());
+    bench.delete("dup-b").await?;
     Ok(status.progress.message.unwrap_or_default())
 }
 
-pub(super) async fn name_taken(bench: &Bench) -> Result<String> {
+/// A Job that belongs to nobody, with the name that a run needs.
+async fn foreign_job(bench: &Bench, name: &str) -> Result<Job> {
     let foreign = json!({
-        "metadata": { "name": "taken-7-v1", "labels": { "mine": "yes" } },
+        "metadata": { "name": name, "labels": { "mine": "yes" } },
         "spec": { "suspend": true, "template": { "spec": {
             "restartPolicy": "Never", "containers": [{ "name": "x", "image": "x" }],
         }}},
     });
-    let foreign: Job = bench.env.create(foreign).await?;
+    bench.env.create(foreign).await
+}
+
+pub(super) async fn name_kept(bench: &Bench) -> Result<String> {
+    foreign_job(bench, "kept-7-v1").await?;
+    let more = json!({ "startTimeout": START });
+    bench.agent("kept", "true", more).await?;
+    bench.submit("kept", json!({})).await?;
+    let seen = bench
+        .waits_for("kept", "ChildNameTaken", &["Job 'kept-7-v1'"])
+        .await?;
+    let deadline = seen.status.unwrap_or_default().progress.deadline_at;
+    ensure!(deadline.is_some(), "the wait has no deadline");
+    let expect = Expect {
+        says: &["Job 'kept-7-v1'", "contextVersion"],
+        events: &["ChildNameTaken"],
+        attempts: 0,
+        jobs: 0,
+        evidence: Some(""),
+        within: Some(Duration::from_secs(30)),
+        ..Expect::failure("ChildNameTaken")
+    };
+    bench.ends("kept", expect).await
+}
+
+/// A webhook for one kind of objects in the case's namespace. Its Service does not exist, or nothing listens at its
+/// address.
+async fn add_webhook(bench: &Bench, kind: &str, client: Value) -> Result<String> {
+    let namespace = &bench.env.namespace;
+    let name = format!("{kind}.{namespace}.example.org");
+    let group = if kind == "jobs" { "batch" } else { "" };
+    let webhook = json!({
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": name, "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 15,
+            "admissionReviewVersions": ["v1"],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+            "objectSelector": { "matchExpressions": [
+                { "key": "orchestrator.io/uid", "operator": "Exists" },
+            ]},
+            "rules": [{
+                "apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [kind],
+            }],
+            "clientConfig": client,
+        }],
+    });
+    let webhook: ValidatingWebhookConfiguration = serde_json::from_value(webhook)?;
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(bench.env.client.clone());
+    webhooks.create(&PostParams::default(), &webhook).await?;
+    calls_webhook(&bench.env, kind, &name).await?;
+    Ok(name)
+}
+
+async fn remove_webhook(bench: &Bench, name: &str) -> Result<()> {
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(bench.env.client.clone());
+    webhooks.delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+pub(super) async fn webhook_down(bench: &Bench) -> Result<String> {
+    for (kind, run) in [("jobs", "jobless"), ("configmaps", "fileless")] {
+        let client = json!({
+            "service": { "name": "checks", "namespace": bench.env.namespace },
+        });
+        let name = add_webhook(bench, kind, client).await?;
+        bench.agent(run, "sleep 3", json!({})).await?;
+        bench.submit(run, json!({})).await?;
+        let create = format!("create {kind}");
+        let says = [name.as_str(), "Service 'checks'", create.as_str()];
+        let waits = bench.waits_for(run, "AdmissionDenied", &says).await;
+        remove_webhook(bench, &name).await?;
+        waits?;
+        let expect = Expect::after(&["AdmissionDenied", "Running"]);
+        bench.ends(run, expect).await?;
+    }
+    Ok("named within 10 s for Jobs and ConfigMaps, and both runs went on without it".to_owned())
+}
+
+pub(super) async fn webhook_hangs(bench: &Bench) -> Result<String> {
+    let cluster = bench.env.testbed("a webhook that does not answer")?;
+    let network = Network::of(cluster)?;
+    let address = network.address();
+    // Nobody accepts, so the kernel establishes the connection, and no byte is answered.
+    let listener = network.run(move || TcpListener::bind((address, 0)))??;
+    let client = json!({ "url": format!("https://{}/", listener.local_addr()?) });
+    let name = add_webhook(bench, "jobs", client).await?;
+    bench.agent("slow", "sleep 3", json!({})).await?;
+    bench.submit("slow", json!({})).await?;
+    let seen = async {
+        let says = ["create jobs", "slow-7-v1", "admission webhook"];
+        // The operator reports a write that has had no response for 8 s. A busy machine adds to that.
+        let within = Duration::from_secs(14);
+        let hanging = bench.says_within("slow", "ApiUnavailable", within).await?;
+        says_all(&hanging.status.unwrap_or_default(), &says)?;
+        let within = Duration::from_secs(20);
+        bench.says_within("slow", "AdmissionDenied", within).await
+    };
+    let seen = seen.await;
+    remove_webhook(bench, &name).await?;
+    drop(listener);
+    let message = seen?.status.unwrap_or_default().progress.message;
+    let message = message.unwrap_or_default();
+    ensure!(message.contains(&name), "{message}");
+    let events = ["ApiUnavailable", "AdmissionDenied", "Running"];
+    let expect = Expect::after(&events).within(Duration::from_secs(120));
+    bench.ends("slow", expect).await
+}
+
+pub(super) async fn name_taken(bench: &Bench) -> Result<String> {
+    let foreign = foreign_job(bench, "taken-7-v1").await?;
     let jobs: Api<Job> = bench.env.api();
     bench.start("taken", "sleep 3").await?;
     let says = ["Job 'taken-7-v1'", "belongs to someone else"];

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::fixture::{Bench, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all};
+use super::{
+    super::children::{keeps, preserve, until_left},
+    fixture::{Bench, Expect, LIMIT, brief, busy, phase_of, reason_of, says_all},
+};
 
 pub(super) async fn suspended_before(bench: &Bench) -> Result<String> {
     bench.agent("early", "sleep 3", json!({})).await?;
@@ -139,19 +142,26 @@ pub(super) async fn cancelled_before(bench: &Bench) -> Result<String> {
 }
 
 pub(super) async fn cancelled_during(bench: &Bench) -> Result<String> {
-    bench.agent("stopped", &busy(600), json!({})).await?;
+    let script = "trap 'echo told to stop; exit 143' TERM; sleep 600 & wait";
+    bench.agent("stopped", script, json!({})).await?;
     // It has attempts left, and uses none of them.
-    let retry = json!({ "retry": { "maxAttempts": 3, "backoff": { "initial": "1s" } } });
-    bench.submit("stopped", retry).await?;
-    let run = bench.running("stopped").await?;
+    let more = json!({
+        "retry": { "maxAttempts": 3, "backoff": { "initial": "1s" } }, "childTTL": { "failed": "1s" },
+    });
+    bench.submit("stopped", more).await?;
+    bench.running("stopped").await?;
+    bench.patch("stopped", preserve(Some("true"))).await?;
     bench.cancel("stopped").await?;
     let expect = Expect {
         says: &["during attempt 1"],
-        jobs: 0,
         ..Expect::failure("Cancelled")
     };
     let seen = bench.ended("stopped", &expect).await?;
-    ensure!(bench.pods_of(&run).await?.is_empty(), "a Pod is left");
+    keeps(&bench.env, &seen, (1, 1, 1)).await?;
+    bench.keeps_log(&seen, "told to stop").await?;
+    // Without the annotation, the retention has passed.
+    bench.patch("stopped", preserve(None)).await?;
+    until_left(&bench.env, &seen, (0, 0, 0), LIMIT).await?;
     is_final(bench, "stopped").await?;
     let status = seen.status.clone().unwrap_or_default();
     let result = status.result.clone().unwrap_or_default();

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::tasks::{TaskRun, Version};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testkit::suite::Env;
 use tokio::time::Instant;
 
-use super::fixture::{Bench, Expect, LIMIT, SHORT_LEASE, brief, phase_of};
+use super::{
+    super::children::until_left,
+    fixture::{Bench, COLLECTED, Expect, LIMIT, SHORT_LEASE, brief, phase_of},
+};
 
 /// The spec of version 2: one file more.
 fn second() -> Value {
@@ -36,13 +39,25 @@ async fn succeeds(bench: &Bench, name: &str, version: i64) -> Result<(TaskRun, V
         .await?;
     let jobs = bench.jobs_of(&seen).await?;
     let names: Vec<String> = jobs.iter().map(ResourceExt::name_any).collect();
+    let status = seen.status.clone().unwrap_or_default();
+    // Each version that was started keeps its Job until its retention ends. One that was superseded at once may
+    // never have had a Pod.
+    let of = |version: i64| format!("{name}-7-v{version}");
+    let past = status.history.iter();
+    let known: Vec<String> = past.clone().map(|past| of(past.context_version)).collect();
+    let ran = past.filter(|past| past.result.is_some());
+    let mut ran: Vec<String> = ran.map(|past| of(past.context_version)).collect();
+    ran.push(of(version));
+    let is_known = |job: &String| known.contains(job) || ran.contains(job);
     ensure!(
-        names == [format!("{name}-7-v{version}")],
-        "S3.3: Jobs {names:?}"
+        names.iter().all(is_known) && ran.iter().all(|job| names.contains(job)),
+        "S3.3: Jobs {names:?}, wanted {ran:?}"
     );
     let pods = bench.pods_of(&seen).await?.len();
-    ensure!(pods == 1, "{pods} Pods: it ran more than once");
-    let status = seen.status.clone().unwrap_or_default();
+    ensure!(
+        (ran.len()..=names.len()).contains(&pods),
+        "{pods} Pods: it ran more than once, or its Pod was deleted"
+    );
     ensure!(
         status.attempts == 1 && status.disruptions == 0,
         "{}",
@@ -52,7 +67,7 @@ async fn succeeds(bench: &Bench, name: &str, version: i64) -> Result<(TaskRun, V
 }
 
 pub(super) async fn running(bench: &Bench) -> Result<String> {
-    let script = "[ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 2 ] && exit 0; exec sleep 600";
+    let script = "[ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 2 ] && exit 0; trap 'echo told to stop; exit 143' TERM; sleep 600 & wait";
     bench.start("again", script).await?;
     bench.running("again").await?;
     bench.patch("again", second()).await?;
@@ -62,15 +77,16 @@ pub(super) async fn running(bench: &Bench) -> Result<String> {
         "{history:?}"
     );
     ensure!(history[0].reason == "Superseded", "{history:?}");
+    bench.log_of("again-7-v1", "told to stop").await?;
     bench.deletes(&seen).await?;
     Ok("version 1 was stopped and is in the history, version 2 succeeded".to_owned())
 }
 
 pub(super) async fn finished(bench: &Bench) -> Result<String> {
-    let script = "echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 3; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
+    let script = "echo \"version $ORCHESTRATOR_CONTEXT_VERSION\"; echo \"{\\\"version\\\": $ORCHESTRATOR_CONTEXT_VERSION}\" > /dev/termination-log; sleep 3; [ -e \"$ORCHESTRATOR_CONTEXT_DIR/more.md\" ] || [ \"$ORCHESTRATOR_CONTEXT_VERSION\" = 1 ]";
     bench.start("sequel", script).await?;
-    let first = bench.ended("sequel", &Expect::default()).await?;
-    let first = first.status.unwrap_or_default();
+    let run = bench.ended("sequel", &Expect::default()).await?;
+    let first = run.status.clone().unwrap_or_default();
     bench.patch("sequel", second()).await?;
     let held = bench.running("sequel").await?;
     ensure!(
@@ -94,6 +110,12 @@ pub(super) async fn finished(bench: &Bench) -> Result<String> {
         result.is_some_and(|result| result.results["version"] == "2"),
         "the result of version 2"
     );
+    // Each version has a retention of its own.
+    bench.log_of("sequel-7-v1", "version 1").await?;
+    bench.log_of("sequel-7-v2", "version 2").await?;
+    let keep = json!({ "spec": { "childTTL": { "succeeded": "1s" } } });
+    bench.patch("sequel", keep).await?;
+    until_left(&bench.env, &run, (0, 0, 0), COLLECTED).await?;
     bench.deletes(&seen).await?;
     Ok("version 1 is in the history with its evidence, version 2 succeeded".to_owned())
 }
@@ -187,8 +209,8 @@ pub(super) async fn two_writers(bench: &Bench) -> Result<String> {
 const STEPS: [Step; 6] = [
     ("asked for", |_| true),
     ("in the history", |seen| seen.is_past),
-    ("old Job deleted", |seen| seen.old != Some(false)),
-    ("old Job gone", |seen| seen.old.is_none()),
+    ("old Pod asked", |seen| seen.is_asked || seen.has_ended),
+    ("old Job over", |seen| seen.has_ended),
     ("new Job there", |seen| seen.has_new),
     ("running", |seen| seen.is_running),
 ];
@@ -198,8 +220,10 @@ type Step = (&'static str, fn(&Steps) -> bool);
 
 struct Steps {
     is_past: bool,
-    /// Whether the old Job is being deleted; `None` when it is gone.
-    old: Option<bool>,
+    /// Whether the limit of the old Pod is set.
+    is_asked: bool,
+    /// Whether the old Job has ended.
+    has_ended: bool,
     has_new: bool,
     is_running: bool,
 }
@@ -208,10 +232,19 @@ async fn steps(bench: &Bench, name: &str) -> Result<Steps> {
     let jobs: Api<Job> = bench.env.api();
     let status = bench.runs().get(name).await?.status.unwrap_or_default();
     let is_past = status.context_version == Some(2);
-    let old = jobs.get_opt(&format!("{name}-7-v1")).await?;
+    let old = jobs.get(&format!("{name}-7-v1")).await?;
+    let conditions = old.status.and_then(|status| status.conditions);
+    let pods: Api<Pod> = bench.env.api();
+    let of_old = format!("batch.kubernetes.io/job-name={name}-7-v1");
+    let pods = pods.list(&ListParams::default().labels(&of_old)).await?;
+    let limit = |pod: &Pod| pod.spec.as_ref()?.active_deadline_seconds;
     Ok(Steps {
         is_past,
-        old: old.map(|job| job.metadata.deletion_timestamp.is_some()),
+        is_asked: pods.items.iter().any(|pod| limit(pod) == Some(1)),
+        has_ended: conditions.is_some_and(|all| {
+            let mut all = all.iter();
+            all.any(|one| one.type_ == "Failed" && one.status == "True")
+        }),
         has_new: jobs.get_opt(&format!("{name}-7-v2")).await?.is_some(),
         is_running: is_past && phase_of(&status) == "Running",
     })

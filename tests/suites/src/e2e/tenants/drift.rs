@@ -33,7 +33,7 @@ fn spec() -> Value {
     let mut spec = both();
     spec["owners"] = json!([{ "kind": "User", "name": "alice" }]);
     spec["resources"] = json!({
-        "cpu": { "limit": "4" }, "storage": { "request": "1Gi", "limit": "512Mi" },
+        "cpu": { "limit": "4" }, "storage": { "total": "1Gi", "perVolume": "512Mi" },
     });
     spec["networkPolicy"] = json!({
         "allowedNamespaces": ["kube-system"],

@@ -196,7 +196,7 @@ pub(super) async fn bare(env: Env) -> Result<String> {
             json!({ "resources": {
                 "cpu": { "request": "1", "limit": "2000m" },
                 "memory": { "request": "1Gi", "limit": "2Gi" },
-                "storage": { "request": "1Gi", "limit": "512Mi" },
+                "storage": { "total": "1Gi", "perVolume": "512Mi" },
                 "pods": { "limit": 5 },
             } }),
         )

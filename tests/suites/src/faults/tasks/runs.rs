@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams},
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -197,7 +197,23 @@ async fn suspend(stage: &Stage) -> Result<()> {
 async fn cancel(stage: &Stage) -> Result<()> {
     waiting(stage).await?;
     patch(stage, json!({ "spec": { "cancel": true } })).await?;
-    stands(stage, RUNS, "Failed", "Cancelled").await
+    stands(stage, RUNS, "Failed", "Cancelled").await?;
+    // The agent was stopped, and its log stays.
+    let pods: Api<Pod> = stage.api();
+    let found = pods.list(&ListParams::default()).await?.items;
+    let [pod] = found.as_slice() else {
+        bail!("{} Pods, wanted the one that was stopped", found.len());
+    };
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    ensure!(phase == Some("Failed"), "the Pod is {phase:?}");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    pods.logs(name, &LogParams::default())
+        .await
+        .context("the log of the agent that was cancelled")?;
+    Ok(())
 }
 
 /// Deleted while its agent runs.

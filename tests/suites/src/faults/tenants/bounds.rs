@@ -23,7 +23,7 @@ pub(super) fn bounds() -> Value {
         "resources": {
             "cpu": { "request": "1", "limit": "2" },
             "memory": { "request": "1Gi", "limit": "2Gi" },
-            "storage": { "request": "1Gi", "limit": "512Mi" },
+            "storage": { "total": "1Gi", "perVolume": "512Mi" },
             "pods": { "limit": 10 },
         },
         "networkPolicy": {

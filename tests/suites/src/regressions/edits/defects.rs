@@ -46,6 +46,96 @@ pub(super) const EDITS: &[Regression] = &[
         suite: ENGINE,
     },
     Regression {
+        id: "a_stored_time_is_replaced_when_it_has_passed",
+        bug: "`status.retry.nextAt` stays in the past",
+        edits: &[Edit {
+            file: "crates/engine/src/controller/worker.rs",
+            old: "known.attempt == attempt && is_to_come(known, now)\n",
+            new: "known.attempt == attempt\n",
+        }],
+        suite: ENGINE,
+    },
+    Regression {
+        id: "a_transient_fault_is_shown_after_two_seconds_and_not_before",
+        bug: "the first failed reconciliation is not in the status",
+        edits: &[Edit {
+            file: "crates/engine/src/controller/worker.rs",
+            old: "REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(2);",
+            new: "REPORT_TRANSIENT_AFTER: Duration = Duration::from_secs(30);",
+        }],
+        suite: ENGINE,
+    },
+    Regression {
+        id: "a_webhook_that_is_down_is_named_at_once",
+        bug: "a webhook that is down looks like an API server that is down",
+        edits: &[Edit {
+            file: "crates/engine/src/fault.rs",
+            old: "FailedWebhook::find(message)",
+            new: "FailedWebhook::find(&message[..0])",
+        }],
+        suite: ENGINE,
+    },
+    Regression {
+        id: "a_write_that_hangs_is_shown_while_it_hangs_and_its_webhook_afterwards",
+        bug: "the operator does not wait for the response that names the webhook",
+        edits: &[Edit {
+            file: "crates/engine/src/apply.rs",
+            old: "WRITE_REQUEST_TIMEOUT: Duration = Duration::from_secs(36);",
+            new: "WRITE_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);",
+        }],
+        suite: ENGINE,
+    },
+    Regression {
+        id: "a_rejected_child_is_shown_with_a_deadline_and_is_the_end_at_that_time",
+        bug: "an error drops the deadline of the decision",
+        edits: &[Edit {
+            file: "crates/engine/src/status_update.rs",
+            old: "observed.and_then(|observed| observed.effects_deadline);",
+            new: "observed.and_then(|_| None);",
+        }],
+        suite: ENGINE,
+    },
+    Regression {
+        id: "each_wait_of_each_reason_has_a_stored_end",
+        bug: "a run waits indefinitely for a child that the API server rejects",
+        edits: &[Edit {
+            file: "crates/attempts/src/start.rs",
+            old: "    decision = decision.effects_until(run.start_deadline());\n    decision.effects",
+            new: "    decision.effects",
+        }],
+        suite: Suite::lib("tasks"),
+    },
+    Regression {
+        id: "a_lost_log_is_reported_in_the_same_words_and_only_if_it_is_known",
+        bug: "the message of an attempt that something else ended does not report that its log is lost",
+        edits: &[Edit {
+            file: "crates/attempts/src/finish.rs",
+            old: "    let message = if reason == Reason::Succeeded {",
+            new: "    let message = if reason == Reason::Succeeded || message.is_ascii() {",
+        }],
+        suite: Suite::lib("tasks"),
+    },
+    Regression {
+        id: "a_lost_log_is_reported_in_the_same_words_and_only_if_it_is_known",
+        bug: "a log counts as lost although no container had started",
+        edits: &[Edit {
+            file: "crates/attempts/src/lost_log.rs",
+            old: "    has_started && pod.is_none_or(",
+            new: "    (has_started || !uid.is_empty()) && pod.is_none_or(",
+        }],
+        suite: Suite::lib("tasks"),
+    },
+    Regression {
+        id: "a_job_that_no_record_announces_is_stopped_and_kept_if_it_is_preserved",
+        bug: "a Job that the status does not announce is deleted although it is preserved",
+        edits: &[Edit {
+            file: "crates/attempts/src/stop.rs",
+            old: "    if run.is_preserved() {\n        return of(run, job);",
+            new: "    if run.is_preserved() && job.suspended {\n        return of(run, job);",
+        }],
+        suite: Suite::lib("tasks"),
+    },
+    Regression {
         id: "the_transition_time_moves_with_the_status_and_not_with_the_message",
         bug: "`lastTransitionTime` never moves (S2.2)",
         edits: &[Edit {

@@ -110,6 +110,13 @@ fn full_agent() -> Value {
         "tolerations": [
             {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 60},
         ],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {
+                "labelSelector": {"matchLabels": {"team": "writers"}}, "topologyKey": "kubernetes.io/hostname",
+            }},
+        ]}},
+        "podLabels": {"team": "writers"},
+        "podAnnotations": {"example.com/owner": "a person"},
     })
 }
 
@@ -180,6 +187,11 @@ pub(super) fn of_pattern(
             &["does-not-exist", "a.b-c.d", "0", "a..b"],
             &["-a", "a-", "A", "a_b", "a/b", "a b", "."],
         ),
+        // The name of a volume.
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" => (
+            &["data", "a-b", "0"],
+            &["-a", "a-", "A", "a.b", "a_b", "a b"],
+        ),
         // An image.
         "^[A-Za-z0-9][A-Za-z0-9._:/@-]*$" => (
             &[
@@ -204,6 +216,11 @@ pub(super) fn of_pattern(
         ),
         // A result.
         "^[A-Za-z][A-Za-z0-9_.-]*$" => (&["a", "answer", "a.b-c_"], &["0", "_a", "a b"]),
+        // The key of a label.
+        "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$" => (
+            &["a", "A_b", "example.com/zone", "kubernetes.io/hostname"],
+            &["-a", "a/", "/a", "a/b/c", "A.b/c", "a b"],
+        ),
         // The value of a label.
         "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$" => {
             (&["", "a", "a_b.c-d"], &["-a", "a-", "a b", "a/b"])
@@ -290,7 +307,7 @@ pub(super) fn of_field(key: &str) -> &'static [&'static str] {
         "timeout" | "startTimeout" | "initial" | "max" | "succeeded" | "failed" => DURATIONS,
         "sourceBranch" | "branch" => BRANCHES,
         "workingDirectory" | "path" => FOLDERS,
-        "contextPath" => &[
+        "contextPath" | "mountPath" => &[
             "/context",
             "/workspace/context/more",
             "/workspace",
@@ -357,6 +374,7 @@ pub(super) fn fitting(key: &str) -> &'static str {
         "timeout" | "startTimeout" | "initial" | "max" | "succeeded" | "failed" => "1m",
         "repositoryUrl" => REFUSED,
         "amount" => "1",
+        "mountPath" => "/data",
         _ => "a",
     }
 }

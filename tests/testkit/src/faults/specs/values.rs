@@ -46,6 +46,30 @@ fn has_rules(schema: &Value) -> bool {
             .any(has_rules)
 }
 
+/// Whether a rule of this schema has a say about this field.
+fn is_named_by_rule(schema: &Value, key: &str) -> bool {
+    let rules = schema.get("x-kubernetes-validations");
+    let rules = rules.and_then(Value::as_array).into_iter();
+    let rules = rules.flat_map(|rules| rules.iter());
+    let mut texts = rules.filter_map(|rule| text(rule, "rule"));
+    texts.any(|rule| reads(rule, key))
+}
+
+/// Whether a rule reads this field of its object, or the object as a whole.
+fn reads(rule: &str, key: &str) -> bool {
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    // Both `self` and `oldSelf`.
+    rule.match_indices("elf").any(|(index, found)| {
+        let rest = &rule[index + found.len()..];
+        match rest.strip_prefix(".?").or(rest.strip_prefix('.')) {
+            Some(field) => field
+                .strip_prefix(key)
+                .is_some_and(|after| !after.starts_with(is_word)),
+            None => true,
+        }
+    })
+}
+
 fn is_required(schema: &Value, key: &str) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|all| all.iter().any(|one| one == key))
@@ -86,8 +110,7 @@ fn whole(bound: f64) -> i64 {
 /// All changes of a spec with this schema.
 pub(super) fn changes(schema: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
-    let has_rules = has_rule(schema);
-    walk(schema, &mut Vec::new(), has_rules, &mut changes);
+    walk(schema, &mut Vec::new(), false, &mut changes);
     changes
 }
 
@@ -102,7 +125,7 @@ fn walk(schema: &Value, path: &mut Vec<String>, is_ruled: bool, changes: &mut Ve
     let values = schema.get("additionalProperties");
     parts.extend(values.map(|values| ("key".to_owned(), values)));
     for (key, inner) in parts {
-        let is_ruled = is_ruled || has_rule(inner);
+        let is_ruled = is_ruled || has_rule(inner) || is_named_by_rule(schema, &key);
         path.push(key.clone());
         let mut maker = Maker {
             schema: inner,
@@ -381,4 +404,35 @@ fn named(what: &str, value: &str) -> String {
         }
     }
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_a_say_about_the_fields_that_it_reads() {
+        for (rule, key, expected) in [
+            (
+                "!has(self.volumes) || self.volumes.size() < 9",
+                "volumes",
+                true,
+            ),
+            (
+                "!has(self.volumes) || self.volumes.size() < 9",
+                "volume",
+                false,
+            ),
+            (
+                "!has(self.volumes) || self.volumes.size() < 9",
+                "image",
+                false,
+            ),
+            ("self.?retry == oldSelf.?retry", "retry", true),
+            ("!oldSelf.cancel || self.cancel", "cancel", true),
+            ("oldSelf.cancel || self == oldSelf", "image", true),
+        ] {
+            assert_eq!(reads(rule, key), expected, "{rule}: {key}");
+        }
+    }
 }

@@ -135,7 +135,7 @@ fn the_sixth_ends_the_run_and_says_whether_it_may_have_pushed() {
             Reason::TooManyDisruptions,
             "{name}"
         );
-        assert_eq!(deletes(&scene.pass()), [JOB], "{name}");
+        assert_eq!(stops(&scene.pass()), [format!("Job {JOB}")], "{name}");
         scene.around.world.children.jobs.clear();
         scene.around.world.children.pods.clear();
         let decision = scene.pass();

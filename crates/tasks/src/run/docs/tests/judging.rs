@@ -148,7 +148,7 @@ const CASES: &[Case] = &[
             scene.agent_container(kubelets(128, "StartError", "permission denied"));
             scene.around.fail();
         },
-        reason: Reason::ImageNeedsRoot,
+        reason: Reason::ContainerNotStartable,
         parts: &["permission denied"],
         is_in_doubt: false,
     },

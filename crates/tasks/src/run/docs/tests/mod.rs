@@ -35,7 +35,7 @@ use super::{
 use crate::{
     run::tests::{
         CANARY, Scene as Around, agent, at, creates, deletes, ended, merge, phase_input, released,
-        run as task, running, said, start, stop, suspends, waiting,
+        run as task, running, said, start, stop, stops, suspends, waiting,
     },
     view::{ContainerState, Exit, PREPARING, PodView, Step},
 };
@@ -318,6 +318,7 @@ impl Scene {
             world: &self.world(),
             now: self.now(),
             fault,
+            refused: false,
             confirmed: true,
             overdue: false,
         })

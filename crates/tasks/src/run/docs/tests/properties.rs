@@ -180,6 +180,19 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                     assert!(is_over(stored) && !is_deleting);
                 }
             },
+            Effect::Patch { target, .. } if target.resource.kind == "Pod" => {
+                let pod = world.children.pods.iter().find(|pod| pod.uid == target.uid);
+                let pod = pod.expect("ends what it did not see");
+                let mut jobs = world.children.jobs.iter();
+                let job = jobs.find(|job| pod.job_uid.as_ref() == Some(&job.uid));
+                assert!(is_ours(job.expect("ends a Pod of no Job")));
+                assert!(target.optional && !is_deleting && !is_over(stored));
+            }
+            Effect::Patch { target, .. } if job_change(effect).is_some_and(|it| it.is_stop) => {
+                let job = world.children.jobs.iter().find(|job| job.uid == target.uid);
+                assert!(is_ours(job.expect("ends what it did not see")));
+                assert!(!is_deleting && !is_over(stored));
+            }
             Effect::Patch { target, .. } => {
                 job_change(effect).expect("only a Job's 'suspend' and limit");
                 let job = world.children.jobs.iter().find(|job| job.uid == target.uid);
@@ -245,12 +258,18 @@ fn check_record(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) 
     assert!(at > scene.now() && at.as_second() - scene.now().as_second() <= 71);
 }
 
+/// Returns whether a Job is the run's, and the one that the status names: another Job of that name is not.
+fn is_recorded(job: &JobView, decision: &DocsDecision) -> bool {
+    let recorded = decision.status.job_uid.as_ref();
+    is_ours(job) && recorded.is_none_or(|uid| *uid == job.uid)
+}
+
 /// States the rule for a successful attempt a second time: the report of `publish`.
 fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let world = &scene.around.world;
     let name = decision.status.job_name.as_deref()?;
     let mut jobs = world.children.jobs.iter();
-    let job = jobs.find(|job| job.name == name && is_ours(job))?;
+    let job = jobs.find(|job| job.name == name && is_recorded(job, decision))?;
     let Some(JobEnd::Complete { .. }) = job.end else {
         return None;
     };
@@ -269,7 +288,7 @@ fn evidence(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
 fn reported(scene: &Scene, decision: &DocsDecision) -> Option<Report> {
     let name = decision.status.job_name.as_deref()?;
     let mut jobs = scene.around.world.children.jobs.iter();
-    let job = jobs.find(|job| job.name == name && is_ours(job))?;
+    let job = jobs.find(|job| job.name == name && is_recorded(job, decision))?;
     let pod = newest_pod(scene, job)?;
     match &pod.container {
         ContainerState::Ended(exit) if exit.code == 0 && pod.step == Step::After => {

@@ -15,7 +15,8 @@ fn the_agent_and_publish_have_a_time_each() {
         !decision.verdict.message.contains("pushed"),
         "it cannot have"
     );
-    assert_eq!(deletes(&late.pass()), [JOB]);
+    let pod = late.around.world.children.pods[0].name.clone();
+    assert_eq!(stops(&late.pass()), [format!("Pod {pod}")]);
 
     // `publish` continues after the agent's time.
     scene.at(129).publish_container(running(10), "");
@@ -39,7 +40,7 @@ fn the_agent_and_publish_have_a_time_each() {
         &["the container 'publish' did not end within 15m"],
     );
     assert!(decision.effects.is_empty(), "its evidence is stored first");
-    assert_eq!(deletes(&scene.pass()), [JOB]);
+    assert_eq!(stops(&scene.pass()), [format!("Pod {pod}")]);
     scene.around.world.children.jobs.clear();
     scene.around.world.children.pods.clear();
     let decision = scene.at(1060).pass();
@@ -90,7 +91,8 @@ fn a_cancel_says_whether_it_may_have_pushed() {
         scene.edit(|spec| spec.cancel = true);
         let decision = scene.pass();
         assert_eq!(decision.verdict.reason, Reason::Cancelled);
-        assert_eq!(deletes(&scene.pass()), [JOB]);
+        let decision = scene.pass();
+        assert_eq!((stops(&decision).len(), decision.effects.len()), (1, 1));
         scene.around.world.children.jobs.clear();
         scene.around.world.children.pods.clear();
         let decision = scene.pass();
@@ -98,6 +100,15 @@ fn a_cancel_says_whether_it_may_have_pushed() {
         decision.verdict.message.contains(DOUBT)
     };
     assert!(!cancelled(Scene::started(json!({}), json!({}))));
+    // Also if the Job, which was stopped before it had a Pod, stays.
+    let mut stopped = Scene::started(json!({}), json!({}));
+    stopped.edit(|spec| spec.cancel = true);
+    stopped.pass();
+    assert_eq!(stops(&stopped.pass()), [format!("Job {JOB}")]);
+    stopped.job_ends(1);
+    let decision = stopped.pass();
+    assert_said(&decision, failed(Reason::Cancelled));
+    assert!(!decision.verdict.message.contains(DOUBT));
     assert!(!cancelled(Scene::cloning()));
     assert!(!cancelled(Scene::running()));
     assert!(cancelled(Scene::publishing()));
@@ -152,4 +163,72 @@ fn what_a_pod_that_was_told_to_stop_reports_is_no_result() {
     assert_eq!(decision.verdict.reason, Reason::Disrupted);
     assert_eq!(scene.status().commit, None);
     assert_eq!(creates(&scene.pass()), [("Job", "shop-docs-d1".to_owned())]);
+}
+
+/// `preserve` prevents every deletion, also that of a Job that the status does not announce. Such a Job is stopped, and
+/// the run waits until the user deletes the Job or removes the annotation.
+#[test]
+fn a_job_that_no_record_announces_is_stopped_and_kept_if_it_is_preserved() {
+    const KEPT: &str = "the annotation 'orchestrator.io/preserve' keeps Job 'shop-docs', which this run did not record; delete the Job or remove the annotation";
+    type Row = (&'static str, fn(&mut Scene), &'static [&'static str]);
+    let rows: [Row; 5] = [
+        (
+            "its Pod runs",
+            |scene| {
+                scene.agent_container(running(2));
+            },
+            &["Pod shop-docs-x"],
+        ),
+        (
+            "its Pod is being deleted",
+            |scene| stop(scene.agent_container(running(2)), 2),
+            &["Job shop-docs"],
+        ),
+        ("it has no Pod", |_| (), &["Job shop-docs"]),
+        (
+            "it is suspended",
+            |scene| scene.around.job().suspended = true,
+            &["Job shop-docs"],
+        ),
+        ("it is complete", |scene| scene.around.complete(), &[]),
+    ];
+    for (name, change, stopped) in rows {
+        let mut scene = Scene::started(json!({}), json!({}));
+        change(&mut scene);
+        scene.annotate(api::names::PRESERVE, "true");
+        scene.run.status = None;
+        scene.restart();
+        let decision = scene.at(20).pass();
+        assert_eq!(stops(&decision), stopped, "{name}");
+        assert_eq!(decision.effects.len(), stopped.len(), "{name}");
+        assert_eq!(decision.verdict.message, KEPT, "{name}");
+        let job = scene.around.at(30).job();
+        if job.end.is_none() && !job.suspended {
+            scene.around.stopped();
+        }
+        let decision = scene.pass();
+        assert!(decision.effects.is_empty(), "{name}: it is stopped");
+        assert_eq!(decision.verdict.message, KEPT, "{name}");
+        assert_eq!(decision.requeue_at, Some(at(620)), "{name}");
+        assert_settled(&scene);
+
+        let mut removed = scene.clone();
+        removed.run.metadata.annotations = None;
+        assert_eq!(deletes(&removed.pass()), [JOB], "{name}");
+        let mut cancelled = scene.clone();
+        cancelled.edit(|spec| spec.cancel = true);
+        assert_said(&cancelled.pass(), failed(Reason::Cancelled));
+        let mut suspended = scene.clone();
+        suspended.edit(|spec| spec.suspend = true);
+        assert_eq!(suspended.pass().verdict.reason, Reason::Suspended, "{name}");
+
+        let decision = scene.at(620).pass();
+        assert_said(&decision, failed(Reason::StartTimeout));
+        assert_eq!(
+            decision.verdict.message,
+            format!("not started: {KEPT}. Submit another DocsRun to run it again"),
+            "{name}"
+        );
+        assert!(decision.effects.is_empty(), "{name}");
+    }
 }

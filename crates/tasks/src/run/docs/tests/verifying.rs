@@ -120,6 +120,7 @@ fn an_answer_from_before_the_push_is_not_used() {
         },
         now: scene.now(),
         fault: None,
+        refused: false,
         confirmed: true,
         overdue: false,
     });

@@ -72,6 +72,8 @@ const FATES: &[Fate] = &[
 struct Life {
     created: i64,
     asked: Option<i64>,
+    /// Time since which the Pod's own limit is reached.
+    limited: Option<i64>,
     is_evicted: bool,
     report: Option<Report>,
     /// Time of the end, exit code, and age.
@@ -204,6 +206,14 @@ impl Walk {
     fn perform(&mut self, effect: &Effect) {
         let known = self.scene.around.world.children.jobs.len();
         self.scene.perform(effect);
+        if let Effect::Patch { target, .. } = effect
+            && target.resource.kind == "Pod"
+        {
+            let second = self.second();
+            for worker in &mut self.workers {
+                worker.limit_pod(&target.uid, second);
+            }
+        }
         let jobs = &self.scene.around.world.children.jobs;
         for worker in self.workers.iter_mut().filter(|worker| !worker.is_gone) {
             if let Some(job) = jobs.iter().find(|job| job.uid == worker.view.uid) {
@@ -305,10 +315,22 @@ impl Worker {
     fn is_busy(&self, second: i64) -> bool {
         let hangs = |pod: &Life| {
             let age = second - pod.created;
-            matches!(self.fate, Fate::Hangs(at) if age >= at) && pod.asked.is_none()
+            let is_untold = pod.asked.is_none() && pod.limited.is_none();
+            matches!(self.fate, Fate::Hangs(at) if age >= at) && is_untold
         };
-        let is_still = self.pods.last().is_some_and(hangs) && self.view.deleting.is_none();
+        let is_stopped = self.view.deleting.is_some() || self.view.limit_seconds == Some(1);
+        let is_still = self.pods.last().is_some_and(hangs) && !is_stopped;
         !self.is_gone && !is_still && (self.view.end.is_none() || self.may_run())
+    }
+
+    /// Sets the limit of a Pod, as the API server does.
+    fn limit_pod(&mut self, uid: &str, second: i64) {
+        let job = self.view.uid.clone();
+        for (number, pod) in self.pods.iter_mut().enumerate() {
+            if format!("{job}-{number}") == uid {
+                pod.limited.get_or_insert(second);
+            }
+        }
     }
 
     /// Lets a second pass. Returns whether something was pushed in it.
@@ -321,6 +343,10 @@ impl Worker {
             if let Some(asked) = pod.asked {
                 if second >= asked + 3 {
                     pod.ended = Some((second, 143, asked - pod.created));
+                }
+            } else if let Some(limited) = pod.limited {
+                if second >= limited + 3 {
+                    pod.ended = Some((second, 143, limited - pod.created));
                 }
             } else {
                 has_pushed = pod.live(second, age, fate, is_first, server);
@@ -349,6 +375,20 @@ impl Worker {
             return;
         }
         let at = Some(Timestamp::from_second(second).unwrap());
+        if self.view.limit_seconds == Some(1) {
+            for pod in self.pods.iter_mut().filter(|pod| pod.ended.is_none()) {
+                pod.asked.get_or_insert(second);
+            }
+            if !self.may_run() {
+                let (reason, message) = ("DeadlineExceeded".to_owned(), "limit".to_owned());
+                self.view.end = Some(JobEnd::Failed {
+                    at,
+                    reason,
+                    message,
+                });
+            }
+            return;
+        }
         match self.pods.last_mut() {
             None => {}
             Some(Life { ended: None, .. }) => return,
@@ -373,6 +413,7 @@ impl Worker {
         self.pods.push(Life {
             created: second,
             asked: None,
+            limited: None,
             is_evicted: false,
             report: None,
             ended: None,
@@ -437,6 +478,7 @@ impl Worker {
                     Some(_) => PodPhase::Failed,
                     None => PodPhase::Running,
                 },
+                limit_seconds: pod.limited.map(|_| 1),
                 ..pods::PodView::default()
             },
             job_uid: Some(self.view.uid.clone()),

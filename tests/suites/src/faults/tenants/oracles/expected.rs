@@ -100,7 +100,7 @@ fn quotas(spec: &Value) -> Vec<Wanted> {
             is_amount(&asked[name], amount) && is_amount(&counted[name], amount)
         })
     }));
-    let storage = spec["resources"]["storage"]["request"].clone();
+    let storage = spec["resources"]["storage"]["total"].clone();
     all.push(wanted("resourcequotas", "tenant-objects", move |one| {
         let hard = &one["spec"]["hard"];
         let none = json!("0");
@@ -139,7 +139,7 @@ fn limits(spec: &Value) -> Option<Wanted> {
             most.push(("defaultRequest", name, asked.clone()));
         }
     }
-    let largest = spec["resources"]["storage"]["limit"].clone();
+    let largest = spec["resources"]["storage"]["perVolume"].clone();
     if most.is_empty() && largest.is_null() {
         return None;
     }

@@ -276,7 +276,7 @@ fn redis_set() -> Value {
 fn asked() -> Value {
     json!({
         "resources": {
-            "cpu": { "request": "1", "limit": "2" }, "storage": { "limit": "512Mi" },
+            "cpu": { "request": "1", "limit": "2" }, "storage": { "perVolume": "512Mi" },
         },
         "redis": redis(),
         "server": {

@@ -1,0 +1,430 @@
+use std::collections::BTreeMap;
+
+use api::{Timestamp, kinds, tasks::TASK_RUN};
+use serde_json::{Value, from_value, to_value};
+
+use super::*;
+use crate::commands::check::view::{BindingView, Known, Permission, PolicyView};
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// Returns the CRD as the API server stores it.
+fn established(crd: &CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut crd: Value = to_value(crd).unwrap();
+    crd["status"] = serde_json::json!({ "conditions": [{ "type": "Established", "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "", "message": "" }] });
+    from_value(crd).unwrap()
+}
+
+/// An installation of both operators without any trouble.
+fn well() -> State {
+    let operators = OPERATORS.iter().copied();
+    let names = |operator: &'static OperatorRow| {
+        let all = (operator.policies)();
+        let both = all.policies.into_iter().chain(all.operator_policies);
+        both.map(move |policy| {
+            let name = policy.metadata.name.unwrap();
+            format!("orchestrator-{}-{name}", operator.name)
+        })
+    };
+    State {
+        now: at("2026-01-01T01:00:00Z"),
+        version: "0.1.0".to_owned(),
+        kubernetes: "v1.36.3".to_owned(),
+        namespace: "team".to_owned(),
+        crds: kinds::all()
+            .map(|row| (row, Ok(Some(Box::new(established(&row.crd()))))))
+            .collect(),
+        deployments: Ok(operators
+            .clone()
+            .map(|operator| DeploymentView {
+                name: format!("orchestrator-{}", operator.name),
+                namespace: "system".to_owned(),
+                operator: operator.name.to_owned(),
+                version: "0.1.0".to_owned(),
+                wanted: 2,
+                ready: 2,
+                is_rolled_out: true,
+                unready: Ok(Vec::new()),
+            })
+            .collect()),
+        leases: operators
+            .clone()
+            .map(|operator| {
+                let lease = LeaseView {
+                    namespace: "system".to_owned(),
+                    holder: Some("pod-a".to_owned()),
+                    renewed: Some(at("2026-01-01T00:59:56Z")),
+                    duration_seconds: 15,
+                };
+                (operator.name, Ok(vec![lease]))
+            })
+            .collect::<BTreeMap<_, _>>(),
+        policies: Ok(operators
+            .clone()
+            .flat_map(|operator| {
+                names(operator).map(move |name| PolicyView {
+                    name,
+                    operator: operator.name.to_owned(),
+                })
+            })
+            .collect()),
+        bindings: Ok(operators
+            .flat_map(names)
+            .map(|policy| BindingView {
+                policy,
+                denies: true,
+            })
+            .collect()),
+        webhooks: Ok(Vec::new()),
+        permissions: vec![(
+            "view".to_owned(),
+            Ok(vec![permission("get", true), permission("list", true)]),
+        )],
+    }
+}
+
+fn permission(verb: &str, is_allowed: bool) -> Permission {
+    Permission {
+        text: format!("{verb} taskruns.orchestrator.io"),
+        is_allowed,
+    }
+}
+
+fn webhook_with(backend: Backend) -> WebhookView {
+    WebhookView {
+        name: "guard.example.com".to_owned(),
+        configuration: "ValidatingWebhookConfiguration 'guard'".to_owned(),
+        resources: vec!["jobs".to_owned()],
+        backend,
+    }
+}
+
+fn tasks(state: &mut State) -> &mut DeploymentView {
+    state.deployments.as_mut().unwrap().first_mut().unwrap()
+}
+
+fn crd_of(state: &mut State) -> &mut Known<Option<Box<CustomResourceDefinition>>> {
+    let mut rows = state.crds.iter_mut();
+    let found = rows.find(|(row, _)| **row == TASK_RUN);
+    &mut found.unwrap().1
+}
+
+fn lease_of(state: &mut State) -> &mut LeaseView {
+    let leases = state.leases.get_mut("tasks").unwrap().as_mut().unwrap();
+    leases.first_mut().unwrap()
+}
+
+#[test]
+fn a_well_installation_has_only_good_findings() {
+    let found = findings(&well());
+    assert!(
+        found.iter().all(|one| one.verdict == Verdict::Ok),
+        "{found:#?}"
+    );
+    for operator in OPERATORS {
+        let lease = format!("Lease {}", operator.lease);
+        assert!(found.iter().any(|one| one.check == lease), "{found:#?}");
+    }
+}
+
+type Break = fn(&mut State);
+
+/// Each fault has one finding that is not good, with this verdict and these words.
+#[test]
+fn each_fault_is_found() {
+    let cases: &[(&str, Break, Verdict, &str, &str)] = &[
+        (
+            "strange Kubernetes",
+            |state| state.kubernetes = "devel".to_owned(),
+            Verdict::Warning,
+            "Kubernetes",
+            "'devel' is no version",
+        ),
+        (
+            "old Kubernetes",
+            |state| state.kubernetes = "v1.33.1".to_owned(),
+            Verdict::Failed,
+            "Kubernetes",
+            "older than 1.34",
+        ),
+        (
+            "skew",
+            |state| tasks(state).version = "0.2.0".to_owned(),
+            Verdict::Warning,
+            "version of operator tasks",
+            "operator 0.2.0, orc 0.1.0",
+        ),
+        (
+            "Deployments unreadable",
+            |state| state.deployments = Err("forbidden".to_owned()),
+            Verdict::Warning,
+            "versions",
+            "could not be read, so it is not checked: forbidden",
+        ),
+        (
+            "CRD missing",
+            |state| *crd_of(state) = Ok(None),
+            Verdict::Failed,
+            "CRD taskruns.orchestrator.io",
+            "does not exist",
+        ),
+        (
+            "CRD unreadable",
+            |state| *crd_of(state) = Err("forbidden".to_owned()),
+            Verdict::Warning,
+            "CRD taskruns.orchestrator.io",
+            "could not be read",
+        ),
+        (
+            "CRD not served",
+            |state| {
+                *crd_of(state) = Ok(Some(Box::new(TASK_RUN.crd())));
+            },
+            Verdict::Failed,
+            "CRD taskruns.orchestrator.io",
+            "is not established",
+        ),
+        (
+            "CRD is old",
+            |state| {
+                let crd = crd_of(state).as_mut().unwrap().as_mut().unwrap();
+                let version = crd.spec.versions.first_mut().unwrap();
+                let schema = version.schema.as_mut().unwrap();
+                let schema = schema.open_api_v3_schema.as_mut().unwrap();
+                let fields = schema.properties.as_mut().unwrap();
+                let status = fields.get_mut("status").unwrap();
+                status.properties.as_mut().unwrap().remove("result");
+            },
+            Verdict::Failed,
+            "CRD taskruns.orchestrator.io",
+            "lacks 'status.result', which the operator writes",
+        ),
+        (
+            "no replicas",
+            |state| tasks(state).wanted = 0,
+            Verdict::Failed,
+            "Deployment of operator tasks",
+            "has 0 replicas: kubectl scale deployment orchestrator-tasks -n system",
+        ),
+        (
+            "no Pod ready",
+            |state| {
+                tasks(state).ready = 0;
+                tasks(state).unready = Ok(vec!["Pod 'x': CrashLoopBackOff".to_owned()]);
+            },
+            Verdict::Failed,
+            "Deployment of operator tasks",
+            "0 of 2 Pods ready: Pod 'x': CrashLoopBackOff",
+        ),
+        (
+            "one Pod ready",
+            |state| tasks(state).ready = 1,
+            Verdict::Warning,
+            "Deployment of operator tasks",
+            "1 of 2 Pods ready",
+        ),
+        (
+            "no Deployment",
+            |state| {
+                state.deployments.as_mut().unwrap().remove(0);
+            },
+            Verdict::Failed,
+            "Deployment of operator tasks",
+            "does not exist",
+        ),
+        (
+            "Lease missing",
+            |state| {
+                state.leases.insert("tasks", Ok(Vec::new()));
+            },
+            Verdict::Failed,
+            "Lease orchestrator-tasks",
+            "no operator ever led",
+        ),
+        (
+            "Lease released",
+            |state| lease_of(state).holder = None,
+            Verdict::Failed,
+            "Lease orchestrator-tasks",
+            "was released",
+        ),
+        (
+            "Lease stale",
+            |state| lease_of(state).renewed = Some(at("2026-01-01T00:59:29Z")),
+            Verdict::Failed,
+            "Lease orchestrator-tasks",
+            "'pod-a' renewed it 31s ago",
+        ),
+        (
+            "Lease unreadable",
+            |state| {
+                state.leases.insert("tasks", Err("forbidden".to_owned()));
+            },
+            Verdict::Warning,
+            "Lease orchestrator-tasks",
+            "forbidden",
+        ),
+        (
+            "policy missing",
+            |state| {
+                let all = state.policies.as_mut().unwrap();
+                all.retain(|one| one.name != "orchestrator-tasks-use-agent");
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "'use-agent' missing",
+        ),
+        (
+            "no policies",
+            |state| {
+                let all = state.policies.as_mut().unwrap();
+                all.retain(|one| one.operator != "tasks");
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "admissionPolicies.enabled=true",
+        ),
+        (
+            "binding missing",
+            |state| {
+                let all = state.bindings.as_mut().unwrap();
+                all.retain(|one| one.policy != "orchestrator-tasks-use-agent");
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "'orchestrator-tasks-use-agent' has no binding that denies",
+        ),
+        (
+            "binding that only warns",
+            |state| {
+                let all = state.bindings.as_mut().unwrap();
+                all.iter_mut().for_each(|one| {
+                    one.denies = one.policy != "orchestrator-tasks-use-agent";
+                });
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "has no binding that denies",
+        ),
+        (
+            "webhook down",
+            |state| {
+                let backend = Backend::Service("guard/guard".to_owned(), Ok(Some(0)));
+                state.webhooks = Ok(vec![webhook_with(backend)]);
+            },
+            Verdict::Failed,
+            "webhook guard.example.com",
+            "calls it for jobs, with failurePolicy Fail; Service 'guard/guard' has no ready endpoint",
+        ),
+        (
+            "webhook without a Service",
+            |state| {
+                let backend = Backend::Service("guard/guard".to_owned(), Ok(None));
+                state.webhooks = Ok(vec![webhook_with(backend)]);
+            },
+            Verdict::Failed,
+            "webhook guard.example.com",
+            "does not exist",
+        ),
+        (
+            "webhook of unknown state",
+            |state| {
+                let backend = Backend::Service("guard/guard".to_owned(), Err("forbidden".into()));
+                state.webhooks = Ok(vec![webhook_with(backend)]);
+            },
+            Verdict::Warning,
+            "webhook guard.example.com",
+            "forbidden",
+        ),
+        (
+            "webhook outside",
+            |state| {
+                let backend = Backend::Url("https://guard.example.com".to_owned());
+                state.webhooks = Ok(vec![webhook_with(backend)]);
+            },
+            Verdict::Warning,
+            "webhook guard.example.com",
+            "is not checked",
+        ),
+        (
+            "one permission missing",
+            |state| {
+                let all = vec![permission("get", true), permission("list", false)];
+                state.permissions[0].1 = Ok(all);
+            },
+            Verdict::Warning,
+            "your permissions: view",
+            "not in namespace 'team': list taskruns.orchestrator.io",
+        ),
+        (
+            "no permission",
+            |state| state.permissions[0].1 = Ok(vec![permission("get", false)]),
+            Verdict::Warning,
+            "your permissions: view",
+            "none, in namespace 'team'",
+        ),
+    ];
+    for (name, change, verdict, check, words) in cases {
+        let mut state = well();
+        change(&mut state);
+        let mut found = findings(&state);
+        found.retain(|one| one.verdict != Verdict::Ok);
+        let [one] = found.as_slice() else {
+            panic!("{name}: {found:#?}");
+        };
+        assert_eq!(
+            (one.verdict, one.check.as_str()),
+            (*verdict, *check),
+            "{name}"
+        );
+        assert!(one.detail.contains(words), "{name}: {}", one.detail);
+    }
+}
+
+/// A newer operator may have other fields and policies.
+#[test]
+fn a_difference_to_another_version_is_a_warning() {
+    let mut state = well();
+    tasks(&mut state).version = "0.0.9".to_owned();
+    let policies = state.policies.as_mut().unwrap();
+    policies.retain(|one| one.name != "orchestrator-tasks-use-agent");
+    let found = findings(&state);
+    assert!(found.iter().all(|one| one.verdict != Verdict::Failed));
+    let missing = found.iter().find(|one| one.detail.contains("use-agent"));
+    assert_eq!(missing.unwrap().verdict, Verdict::Warning);
+}
+
+#[test]
+fn an_operator_that_is_off_is_no_fault_and_none_at_all_is_one() {
+    let is_of_tenants =
+        |row: &'static api::kinds::KindRow| api::tenants::OPERATOR.kinds.contains(row);
+    let mut state = well();
+    state
+        .deployments
+        .as_mut()
+        .unwrap()
+        .retain(|one| one.operator != "tenants");
+    for (row, crd) in &mut state.crds {
+        if is_of_tenants(row) {
+            *crd = Ok(None);
+        }
+    }
+    let found = findings(&state);
+    let off = found.iter().find(|one| one.check == "operator tenants");
+    assert!(off.unwrap().detail.contains("operators.tenants.enabled"));
+    assert!(
+        found.iter().all(|one| one.verdict == Verdict::Ok),
+        "{found:#?}"
+    );
+
+    state.deployments = Ok(Vec::new());
+    for (_, crd) in &mut state.crds {
+        *crd = Ok(None);
+    }
+    let found = findings(&state);
+    let failed = found.iter().find(|one| one.verdict == Verdict::Failed);
+    assert!(failed.unwrap().detail.contains("install the chart"));
+}

@@ -1,0 +1,130 @@
+//! Reports a write on the object while the write hangs.
+
+use std::{pin::pin, time::Duration};
+
+use api::{
+    Reason,
+    decide::{Decision, Effect, ErrorClass, ReconcileError},
+    messages,
+};
+use kube::Resource;
+
+use super::{Abort, Reconciler, is_too_late};
+use crate::{
+    apply::ResourcePath,
+    fault::Request,
+    key::Key,
+    kind::Kind,
+    status_update::{self, Observed},
+};
+
+/// Time without a response after which a write is reported. The API server waits up to 30 s for a webhook, and until
+/// then nothing but the clock shows that the write hangs.
+pub(crate) const REPORT_WRITE_AFTER: Duration = Duration::from_secs(8);
+
+/// Timeout of the report. A webhook for everything delays the report, too.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl<K: Kind> Reconciler<K> {
+    /// Carries out an effect, and reports it on the object if there is no response in time.
+    ///
+    /// The report changes the object, so the status of this decision would be rejected. After a report, the
+    /// reconciliation therefore ends: after a success with [`Abort::OutOfTime`], so the next one begins at once, and after
+    /// an error with [`Abort::Reported`]. An effect that nothing else needs, and the last try of an effect, are not
+    /// reported: the same reconciliation must be able to write its status.
+    pub(super) async fn apply_or_report(
+        &self,
+        object: &K::Object,
+        version: &str,
+        decision: &Decision<K::Status>,
+        effect: &Effect,
+    ) -> Result<(), Abort> {
+        let is_last = is_too_late(decision, self.clock.now());
+        if effect.is_optional() || is_last {
+            return self.apply_effect(object, effect).await;
+        }
+        let mut applying = pin!(self.apply_effect(object, effect));
+        tokio::select! {
+            biased;
+            applied = &mut applying => return applied,
+            () = tokio::time::sleep(REPORT_WRITE_AFTER) => {}
+        }
+        let report = self.report_slow(object, version, decision, effect);
+        let (applied, ()) = tokio::join!(applying, report);
+        match applied {
+            Ok(()) => Err(Abort::OutOfTime),
+            Err(Abort::Error(fault)) => Err(Abort::Reported(fault)),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    async fn report_slow(
+        &self,
+        object: &K::Object,
+        version: &str,
+        decision: &Decision<K::Status>,
+        effect: &Effect,
+    ) {
+        let (kind, key) = (K::RESOURCE.kind, Key::of(object.meta()));
+        let fault = slow(effect);
+        self.metrics.error(kind, fault.class.name());
+        tracing::warn!(kind, object = %key, "{fault}");
+        let now = self.clock.now();
+        let stored = K::status(object).cloned().unwrap_or_default();
+        let observed = Observed::of(decision);
+        let generation = object.meta().generation.unwrap_or(0);
+        // A finished object does not change any more.
+        let Some(status) = status_update::status_after_error(
+            &stored,
+            &fault,
+            Some(&observed),
+            None,
+            generation,
+            now,
+        ) else {
+            return;
+        };
+        let verdict = status_update::verdict_of(&fault);
+        let written = self.update_status(object, version, &stored, &status, &verdict, now);
+        let why = match tokio::time::timeout(REPORT_TIMEOUT, written).await {
+            Ok(Ok(_) | Err(Abort::LeadershipLost | Abort::OutOfTime)) => return,
+            Ok(Err(
+                Abort::Error(why)
+                | Abort::Reported(why)
+                | Abort::NonFatal(why)
+                | Abort::Refused(why),
+            )) => why.to_string(),
+            Err(_elapsed) => format!("no response within {} s", REPORT_TIMEOUT.as_secs()),
+        };
+        self.metrics.error(kind, ErrorClass::Transient.name());
+        tracing::warn!(kind, object = %key, "the status update failed: {why}");
+    }
+}
+
+/// Returns the error for a write that has had no response yet.
+fn slow(effect: &Effect) -> ReconcileError {
+    let (verb, path) = match effect {
+        Effect::Ensure(manifest) => ("create", ResourcePath::from(&**manifest)),
+        Effect::Apply(manifest) => ("patch", ResourcePath::from(&**manifest)),
+        Effect::Delete(target) => ("delete", ResourcePath::from(target)),
+        Effect::Patch {
+            target,
+            subresource,
+            ..
+        } => (
+            "patch",
+            ResourcePath {
+                subresource: *subresource,
+                ..ResourcePath::from(target)
+            },
+        ),
+    };
+    let resource = path.resource_path();
+    let request = Request {
+        verb,
+        resource: &resource,
+        name: path.name,
+    };
+    let message = messages::hangs(request, REPORT_WRITE_AFTER.as_secs());
+    ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
+}
