@@ -125,6 +125,20 @@ mod tests {
         }
     }
 
+    /// A role that is bound in the whole cluster includes all namespaces. RBAC cannot limit a creation to
+    /// names, so only an admission policy would stand between the operator and all Secrets.
+    #[test]
+    fn no_operator_grants_permissions_outside_of_namespaces() {
+        let granting = |one: &&Permission| one.group == "rbac.authorization.k8s.io";
+        let granted: Vec<_> = all()
+            .filter(granting)
+            .filter(|one| one.resource != "rolebindings")
+            .map(|one| (one.resource, one.names, one.verbs))
+            .collect();
+        let bind: (&str, &[&str], &[&str]) = ("clusterroles", &[tenants::OWNER_ROLE], &["bind"]);
+        assert_eq!(granted, [bind]);
+    }
+
     #[test]
     fn secrets_are_read_one_by_one_or_by_name_only() {
         let of_secrets = |operator: &kinds::OperatorRow| -> Vec<&'static Permission> {

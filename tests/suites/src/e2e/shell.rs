@@ -2,14 +2,19 @@
 
 use std::{
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use testkit::{layout, parts, process::ended};
+use serde_json::{Value, json};
+use testkit::{
+    layout, parts,
+    process::{ended, this_program},
+    suite::Env,
+};
 
 /// `helm install --wait` gives up by itself after five minutes.
 const LIMIT: Duration = Duration::from_secs(6 * 60);
@@ -55,6 +60,39 @@ impl Shell {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         self.variables.extend(variables.iter().map(own));
         Ok(self)
+    }
+
+    /// Creates a shell with the real `orc`, `kubectl` and `helm` on the cluster of a case.
+    pub(crate) fn of_case(env: &Env) -> Result<Self> {
+        let folders = &env.testbed("the real 'orc'")?.folders;
+        let program = this_program()?;
+        let programs = program.parent().context("this program is in no folder")?;
+        ensure!(
+            programs.join("orc").is_file(),
+            "'{}' has no 'orc'; run 'cargo build -p cli'",
+            programs.display()
+        );
+        let cache = folders.run.join(format!("kubectl-{}", env.namespace));
+        Self::new(&folders.kubeconfig(), &cache)?.with(programs, &[])
+    }
+
+    /// Returns the shell with another kubeconfig.
+    pub(crate) fn with_kubeconfig(self, kubeconfig: PathBuf) -> Self {
+        Self { kubeconfig, ..self }
+    }
+
+    /// Writes a kubeconfig that acts as this user. `orc` has no flag for it.
+    pub(crate) async fn kubeconfig_of(&self, env: &Env, user: &str) -> Result<PathBuf> {
+        let text = self
+            .check("kubectl config view --raw --minify --flatten --output json")
+            .await?;
+        let mut kubeconfig: Value = serde_json::from_str(&text)?;
+        let known = kubeconfig.pointer_mut("/users/0/user");
+        known.context("no user")?["as"] = json!(user);
+        let folder = &env.testbed("a kubeconfig")?.folders.run;
+        let path = folder.join(format!("{user}-{}.json", env.namespace));
+        fs::write(&path, kubeconfig.to_string())?;
+        Ok(path)
     }
 
     /// For commands that need no cluster.

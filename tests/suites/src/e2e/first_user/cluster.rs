@@ -18,8 +18,8 @@ use testkit::{
 };
 
 use super::{
-    super::children::until_gone,
-    fixture::{Bench, Cause, Seen, Why, explained, named, shell, submitted},
+    super::{children::until_gone, shell::Shell},
+    fixture::{Bench, Cause, Seen, Why, explained, named, submitted},
 };
 
 /// The API server reads a changed CRD within this time.
@@ -35,7 +35,7 @@ const APPLY_CRDS: &str =
 /// `kubectl cordon` of the only node.
 pub(super) async fn cordoned(env: Env) -> Result<Seen> {
     let bench = Bench::new(env).await?;
-    let shell = shell(&bench.env)?;
+    let shell = Shell::of_case(&bench.env)?;
     bench.agent("parked", "sleep 3", json!({})).await?;
     shell.check("kubectl cordon node-0").await?;
     let cause = Cause::at_once("Unschedulable", &["unschedulable"]);
@@ -191,7 +191,7 @@ pub(super) async fn crd_missing(env: Env) -> Result<Seen> {
         not_ready(&bench, &[&name]).await?;
         let seconds = since.elapsed().as_secs_f64();
         let line = format!("orc why docsrun/gone --namespace {}", bench.env.namespace);
-        let output = shell(&bench.env)?.run(&line).await?;
+        let output = Shell::of_case(&bench.env)?.run(&line).await?;
         let said = output.stderr;
         let cause = format!("CRD '{name}' is missing");
         // Nothing can be explained without the kind, so the error itself has the command.

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use api::tasks::TaskRun;
 use http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use serde_json::Value;
 use testkit::{
-    process::this_program,
     suite::Env,
     wait::{met, until},
 };
@@ -294,7 +293,7 @@ pub(super) async fn named(
 
 /// `orc why` must explain a run so. It may take the time that the status may take: it reads what the cluster reports.
 pub(super) async fn explained(env: &Env, name: &str, why: &Why<'_>) -> Result<String> {
-    let shell = shell(env)?;
+    let shell = Shell::of_case(env)?;
     let line = format!("orc why {name} --namespace {}", env.namespace);
     until("orc why to name the cause", LIMIT, async || {
         let output = shell.check(&line).await?;
@@ -303,20 +302,6 @@ pub(super) async fn explained(env: &Env, name: &str, why: &Why<'_>) -> Result<St
             .map_err(|wrong| format!("{wrong} in:\n{output}")))
     })
     .await
-}
-
-/// A shell with the real `orc`, `kubectl` and `helm` on the case's cluster.
-pub(super) fn shell(env: &Env) -> Result<Shell> {
-    let folders = &env.testbed("the real 'orc'")?.folders;
-    let program = this_program()?;
-    let programs = program.parent().context("this program is in no folder")?;
-    ensure!(
-        programs.join("orc").is_file(),
-        "'{}' has no 'orc'; run 'cargo build -p cli'",
-        programs.display()
-    );
-    let cache = folders.run.join(format!("kubectl-{}", env.namespace));
-    Shell::new(&folders.kubeconfig(), &cache)?.with(programs, &[])
 }
 
 #[cfg(test)]

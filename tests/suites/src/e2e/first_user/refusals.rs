@@ -1,6 +1,6 @@
 //! Requests that are rejected before an object exists. The rejection itself must name the cause.
 
-use std::{fs, time::Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use api::{policy, tasks::TaskRun};
@@ -18,7 +18,7 @@ use super::{
         shell::Shell,
         tasks::Tasks,
     },
-    fixture::{Seen, flat, shell},
+    fixture::{Seen, flat},
 };
 
 /// The user of the trial.
@@ -55,7 +55,7 @@ async fn refused_use(env: &Env) -> Result<Seen> {
     let attempt = Attempt::create("a run of an Agent of others", &path, run, SAYS);
     // A policy acts a moment after it was stored.
     rejected(&client_of(env, USER)?, &[attempt]).await?;
-    let shell = shell(env)?;
+    let shell = Shell::of_case(env)?;
     let since = Instant::now();
     let kubectl = format!(
         "kubectl create --as {USER} --namespace {} --filename -",
@@ -71,10 +71,11 @@ async fn refused_use(env: &Env) -> Result<Seen> {
         "kubectl said: {}",
         output.stderr
     );
-    let kubeconfig = kubeconfig_of_user(env, &shell).await?;
+    let kubeconfig = shell.kubeconfig_of(env, USER).await?;
     let line = format!(
-        "orc submit Cargo.toml --service shop --task-id 7 --agent ok --namespace {} --kubeconfig {kubeconfig}",
-        env.namespace
+        "orc submit Cargo.toml --service shop --task-id 7 --agent ok --namespace {} --kubeconfig {}",
+        env.namespace,
+        kubeconfig.display()
     );
     let output = shell.run(&line).await?;
     let said = flat(&output.stderr);
@@ -108,20 +109,6 @@ async fn has_way_out(shell: &Shell, namespace: &str, said: &str) -> Result<()> {
         output.stderr
     );
     Ok(())
-}
-
-/// Writes a kubeconfig that acts as the user. `orc` has no flag for it.
-async fn kubeconfig_of_user(env: &Env, shell: &Shell) -> Result<String> {
-    let text = shell
-        .check("kubectl config view --raw --minify --flatten --output json")
-        .await?;
-    let mut kubeconfig: Value = serde_json::from_str(&text)?;
-    let user = kubeconfig.pointer_mut("/users/0/user");
-    user.context("no user")?["as"] = json!(USER);
-    let folder = &env.testbed("a kubeconfig")?.folders.run;
-    let path = folder.join(format!("{USER}-{}.json", env.namespace));
-    fs::write(&path, kubeconfig.to_string())?;
-    Ok(path.display().to_string())
 }
 
 /// A TaskRun that is valid but for these fields of its spec. A field that is null is left out.

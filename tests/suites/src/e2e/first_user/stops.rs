@@ -21,9 +21,10 @@ use super::{
     super::{
         children::{Doomed, until_gone},
         reading::reason_of,
+        shell::Shell,
         why::now,
     },
-    fixture::{Bench, Cause, LIMIT, Seen, Why, explained, named, printed, shell},
+    fixture::{Bench, Cause, LIMIT, Seen, Why, explained, named, printed},
 };
 
 /// A program that writes a line, runs on, and stops when it is told to.
@@ -77,7 +78,7 @@ pub(super) async fn deadline(bench: &Bench) -> Result<Seen> {
 async fn keeps_log(bench: &Bench, name: &str) -> Result<()> {
     bench.finished(name, Duration::from_secs(45)).await?;
     let line = format!("orc logs {name} --namespace {}", bench.env.namespace);
-    let log = shell(&bench.env)?.check(&line).await?;
+    let log = Shell::of_case(&bench.env)?.check(&line).await?;
     ensure!(log.contains("the first line"), "'{line}' printed '{log}'");
     Ok(())
 }

@@ -7,6 +7,7 @@ mod drift;
 mod fixture;
 mod isolation;
 mod owners;
+mod reader;
 mod ready;
 
 pub(super) use fixture::{HOME, abandon, install};
@@ -103,6 +104,11 @@ pub(super) fn cases() -> Vec<Case> {
             "owners",
             "owners can use their namespace and nothing else",
             drift::owners
+        ),
+        case!(
+            "owner-reads",
+            "an owner reads their own Tenant after the commands of the docs",
+            reader::reads_own_tenant
         ),
         case!(
             "suspended",
