@@ -406,19 +406,32 @@ pub(super) fn settling(run: Run<'_>, pod: &PodView) -> Finding {
         }
     };
     let finished = finished.as_ref();
-    let (health, advice) = match run.age(finished) > 30 {
-        true => (
-            Health::Error,
-            text! { "Check whether the Job controller and the operator work: the end of Pod '{}' is not recorded yet.", pod.meta.name },
-        ),
-        false => (
-            Health::Waiting,
-            "Wait a moment: the end is being read and recorded.".to_owned(),
-        ),
+    let is_late = run.age(finished) > 30;
+    if let Some(other) = outlives(pod).filter(|_| is_late) {
+        return finding! { Waiting "Something injects container '{other}' into the Pod. Exempt the Pods of agents from that, or let it inject a container that ends with the agent: an init container with 'restartPolicy: Always'. The run fails at its deadline.";
+            Error pod.object(), "Ended", "{sentence}, but container '{other}' still runs, so the Pod does not end"; since finished;
+            seen "container state" => (&pod.phase), finished;
+            then run.logs(pod), pod.object().yaml("the containers, and what injected them"), run.look_again();
+        };
+    }
+    let (health, advice) = if is_late {
+        let advice = text! { "Check whether the Job controller and the operator work: the end of Pod '{}' is not recorded yet.", pod.meta.name };
+        (Health::Error, advice)
+    } else {
+        let advice = "Wait a moment: the end is being read and recorded.";
+        (Health::Waiting, advice.to_owned())
     };
     finding! { Waiting (advice);
         (health) pod.object(), "Ended", (sentence); since finished;
         seen "container state" => (&pod.phase), finished;
         then Some(run.logs(pod)).filter(|_| pod.has_log()), run.look_again(), commands::controllers();
     }
+}
+
+/// Returns a container that runs on although the one that counts has ended. A Pod of ours has none, so another component
+/// injected it.
+fn outlives(pod: &PodView) -> Option<&str> {
+    let runs = |one: &&ContainerView| matches!(one.state, ContainerState::Running { .. });
+    let other = pod.containers.iter().skip(1).find(runs);
+    other.map(|one| one.name.as_str())
 }

@@ -248,6 +248,21 @@ fn going_on() -> Vec<Case> {
             Some(("Pod", POD, "Ended")),
         ),
         case(
+            "ended-beside-a-container-that-runs-on",
+            Scene::new(running())
+                .job(json!({}))
+                .pod(json!({
+                    "spec": { "containers": [{ "name": "agent", "image": "registry.example/writer:1.4" }, { "name": "proxy", "image": "registry.example/proxy:2" }] },
+                    "status": { "phase": "Running", "containerStatuses": [
+                        { "name": "agent", "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": { "terminated": { "exitCode": 0, "reason": "Completed", "startedAt": at("10:00:09"), "finishedAt": at("10:04:00") } } },
+                        { "name": "proxy", "ready": true, "restartCount": 0, "image": "", "imageID": "", "state": { "running": { "startedAt": at("10:00:09") } } },
+                    ] },
+                }))
+                .node(json!({})),
+            Waiting,
+            Some(("Pod", POD, "Ended")),
+        ),
+        case(
             "cancelling",
             Scene::new(json!({}))
                 .with_run(
