@@ -172,14 +172,16 @@ impl<K: Kind> Reconciler<K> {
                     confirmed.clear();
                     world = self.kind.observe(object, now).await?;
                 }
+                // Also after the error of an optional effect: the decision without it may need another effect.
                 Err(Abort::Error(failed))
-                    if fault.is_none()
+                    if (fault.is_none() || refused_optional)
                         && (failed.class == ErrorClass::Failed
                             || is_too_late(&decision, self.clock.now())) =>
                 {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{failed}");
                     self.metrics.error(K::RESOURCE.kind, failed.class.name());
                     fault = Some(failed);
+                    refused_optional = false;
                 }
                 Err(Abort::NonFatal(refused)) if fault.is_none() => {
                     tracing::warn!(kind = K::RESOURCE.kind, object = %Key::of(meta), "{refused}");

@@ -197,6 +197,7 @@ impl Kind for Arc<ToyKind> {
                 decision
             }
             "patient" | "hanging" | "webhook" => waits::decide(input, status),
+            "stubborn" | "blocked" => waits::decide_stop(input, status),
             "many" => {
                 let mut decision = Decision::status_only(status, ToyPhase::Playing, verdict);
                 decision.effects = records::missing_children(*input.world);

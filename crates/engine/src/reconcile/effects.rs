@@ -1,6 +1,9 @@
 //! Carries out the effects of a decision, and logs each one.
 
-use api::decide::{Decision, Effect, ErrorClass, Manifest, ReconcileError};
+use api::{
+    Reason,
+    decide::{Decision, Effect, ErrorClass, Manifest, ReconcileError},
+};
 use kube::Resource;
 use tokio::time::Instant;
 
@@ -150,12 +153,15 @@ pub(super) fn log<K: Kind>(owner: &K::Object, path: ResourcePath<'_>, outcome: E
     );
 }
 
-/// Returns whether the error of an optional effect is passed to the decision. Other errors are tried again soon. An error
-/// that may pass counts only for a deletion: nothing waits for it, and it must not keep the status from being written.
+/// Returns whether the error of an optional effect is passed to the decision. Other errors are tried again soon. Of the
+/// errors that may pass, two kinds count: the error of a deletion, because nothing waits for it and it must not keep the
+/// status from being written, and a webhook that cannot be called, because it may be down for hours.
 fn is_for_decision(effect: &Effect, fault: &ReconcileError) -> bool {
     match fault.class {
         ErrorClass::Denied | ErrorClass::Invalid | ErrorClass::Failed => true,
-        ErrorClass::Transient => matches!(effect, Effect::Delete(_)),
+        ErrorClass::Transient => {
+            matches!(effect, Effect::Delete(_)) || fault.reason == Reason::AdmissionDenied
+        }
         ErrorClass::Conflict | ErrorClass::Bug => false,
     }
 }

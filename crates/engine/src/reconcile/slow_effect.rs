@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use api::{
-    Reason,
+    CommonStatus, Reason, Status,
     decide::{Decision, Effect, ErrorClass, ReconcileError},
     messages,
 };
@@ -71,6 +71,7 @@ impl<K: Kind> Reconciler<K> {
         tracing::warn!(kind, object = %key, "{fault}");
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
+        let fault = known_cause(stored.progress()).unwrap_or(fault);
         let observed = Observed::of(decision);
         let generation = object.meta().generation.unwrap_or(0);
         // A finished object does not change any more.
@@ -101,6 +102,15 @@ impl<K: Kind> Reconciler<K> {
     }
 }
 
+/// Returns the stored error if it already names a webhook. The webhook is then the likely cause again, and the report only
+/// removes the time of the next try, which has passed.
+fn known_cause(stored: &CommonStatus) -> Option<ReconcileError> {
+    let reason = Reason::AdmissionDenied;
+    let is_known = stored.reason.as_deref() == Some(reason.name());
+    let message = stored.message.clone().filter(|_| is_known)?;
+    Some(ReconcileError::new(ErrorClass::Transient, reason, message))
+}
+
 /// Returns the error for a write that has had no response yet.
 fn slow(effect: &Effect) -> ReconcileError {
     let (verb, path) = match effect {
@@ -127,4 +137,28 @@ fn slow(effect: &Effect) -> ReconcileError {
     };
     let message = messages::hangs(request, REPORT_WRITE_AFTER.as_secs());
     ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A webhook that hangs at each try stays the reason, and the time of the try that has begun is removed.
+    #[test]
+    fn a_webhook_that_is_known_stays_the_cause_of_a_write_that_hangs() {
+        let stored = |reason: &str| CommonStatus {
+            reason: Some(reason.to_owned()),
+            message: Some("the words".to_owned()),
+            ..CommonStatus::default()
+        };
+        let fault = known_cause(&stored("AdmissionDenied")).unwrap();
+        assert_eq!(
+            (fault.reason, &*fault.message),
+            (Reason::AdmissionDenied, "the words")
+        );
+        for reason in ["Progressing", "ApiUnavailable", "Denied"] {
+            assert!(known_cause(&stored(reason)).is_none(), "{reason}");
+        }
+        assert!(known_cause(&CommonStatus::default()).is_none());
+    }
 }

@@ -38,6 +38,30 @@ pub(super) fn decide(input: &Input<'_, Toy, usize>, status: ToyStatus) -> Decisi
         ))))
 }
 
+/// Stops something with an optional effect. If that is rejected, it stops it with another one, which is rejected, too.
+pub(super) fn decide_stop(input: &Input<'_, Toy, usize>, status: ToyStatus) -> Decision<ToyStatus> {
+    let fault = match input.fault {
+        Some(fault) if !input.refused => {
+            let verdict = Verdict::failed(fault.reason, &fault.message);
+            return Decision::status_only(status, ToyPhase::Broken, verdict).remove_finalizer();
+        }
+        fault => fault,
+    };
+    let effect = match (fault, input.object.spec.act.as_str()) {
+        (Some(_), _) => Effect::Ensure(Box::new(child(ResourceType::CONFIG_MAP, "forbidden"))),
+        (None, "blocked") => {
+            let resource = ResourceType::CONFIG_MAP;
+            let manifest = child(resource, "webhook");
+            Effect::Ensure(Box::new(manifest)).optional()
+        }
+        (None, _) => Effect::Delete(target("forbidden").optional()),
+    };
+    let verdict = Verdict::working(Reason::Progressing, "stopping");
+    Decision::status_only(status, ToyPhase::Playing, verdict)
+        .effects_until(deadline())
+        .with(effect)
+}
+
 fn main_reason(status: &Value) -> &str {
     let conditions = status["conditions"].as_array().unwrap();
     let main = conditions.iter().find(|one| one["type"] == "Succeeded");
@@ -60,6 +84,23 @@ async fn a_rejected_child_is_shown_with_a_deadline_and_is_the_end_at_that_time()
     assert_eq!(last["phase"], "Broken", "{last}");
     assert_eq!(main_reason(&last), "QuotaExceeded");
     room.end().await;
+}
+
+/// An optional effect is rejected, and the effect that replaces it, too. The object ends at its deadline nevertheless. A
+/// webhook that cannot be called rejects an optional effect as a policy does.
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_at_its_deadline_although_both_ways_are_rejected() {
+    for act in ["stubborn", "blocked"] {
+        let room = room(&[act]);
+        pass(98 * SECOND).await;
+        let shown = room.server.statuses(act).pop().expect("the rejection");
+        assert_ne!(shown["phase"], "Broken", "{act}: {shown}");
+        assert_eq!(main_reason(&shown), "QuotaExceeded", "{act}");
+        pass(4 * SECOND).await;
+        let last = room.server.statuses(act).pop().unwrap();
+        assert_eq!(last["phase"], "Broken", "{act}: {last}");
+        room.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
