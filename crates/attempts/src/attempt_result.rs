@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pods::after_colon;
 
 use crate::{
-    AttemptSpec, Run, disruption,
+    AttemptSpec, Run, disruption, lost_log,
     run::describe_pod,
     time,
     view::{ContainerState, Exit, JobEnd, JobView, PodPhase, PodView, Reported, Step},
@@ -86,7 +86,7 @@ pub(crate) fn evaluate(
         }),
         ContainerState::Unknown | ContainerState::Waiting(_) | ContainerState::Running { .. } => {
             let is_refused = pod.phase == PodPhase::Failed && !is_complete;
-            is_refused.then(|| refused(pod, end))
+            is_refused.then(|| refused(run, pod, end))
         }
     }
 }
@@ -197,7 +197,7 @@ fn disrupted(pod: &PodView) -> AttemptResult {
 }
 
 /// Returns the result for a Pod that the kubelet rejected, or gave up without an end of its container.
-fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
+fn refused(run: &Run<'_>, pod: &PodView, end: &JobEnd) -> AttemptResult {
     if disruption::is_stopped(pod) {
         return disrupted(pod);
     }
@@ -209,7 +209,8 @@ fn refused(pod: &PodView, end: &JobEnd) -> AttemptResult {
     let name = describe_pod(pod);
     let evidence = evidence(Some(pod));
     // The kubelet does not report the end of each container of a Pod that it evicts.
-    let when = if evidence.started_at.is_some() {
+    let has_started = evidence.started_at.is_some() || lost_log::had_started(run, &pod.uid);
+    let when = if has_started {
         ""
     } else {
         " before its container started"

@@ -20,7 +20,7 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    AttemptResult, Run, RunDecision, RunStatus, STOP_WAIT,
+    AttemptResult, Run, RunDecision, RunStatus, STOP_TIME, STOP_WAIT,
     attempt_result::evidence,
     disruption, lost_log, outcome,
     run::{describe_pod, some_of},
@@ -320,7 +320,7 @@ fn is_undisturbed(run: &Run<'_>, verdict: &Verdict) -> bool {
 pub(crate) fn renewed(run: &Run<'_>) -> Timestamp {
     let fresh = run.after(STOP_WAIT);
     let stored = run.deadline();
-    let is_recent = |stored: &Timestamp| time::after(*stored, STOP_WAIT / 2) >= fresh;
+    let is_recent = |stored: &Timestamp| *stored >= run.after(STOP_TIME);
     stored.filter(is_recent).unwrap_or(fresh)
 }
 

@@ -17,7 +17,9 @@ use crate::{
     attempt::{self, Attempt, recent},
     cause, disruption, finish,
     run::describe_pod,
-    start, stop, suspend, time,
+    start,
+    stop::{self, Stop},
+    suspend, time,
     view::{ContainerState, Exit, JobView, PodView, Step},
 };
 
@@ -83,9 +85,14 @@ fn unfinished(
     decision
 }
 
-/// Returns the effects that stop an orphaned Job. They are optional: the attempt in progress is healthy.
+/// Returns the effects that stop an orphaned Job. They are optional: the attempt in progress is healthy. Two agents must
+/// not run at once, so nothing waits for a permission to limit its Pod: the Job is limited, unless a user forbids that.
 fn stop_orphan(run: &Run<'_>, job: &JobView) -> Vec<Effect> {
-    let effects = stop::effects(run, job, &stop::of(run, job)).into_iter();
+    let mut step = stop::of(run, job);
+    if matches!(step, Stop::Pods(_)) && !run.is_preserved() {
+        step = Stop::Job;
+    }
+    let effects = stop::effects(run, job, &step).into_iter();
     effects.map(Effect::optional).collect()
 }
 

@@ -72,6 +72,8 @@ const RUN_TIME: Duration = Duration::from_secs(3600);
 /// How long to wait until a stopped Job and its Pods are deleted. A Pod has 30 seconds of grace. If the deletion takes
 /// longer than this wait, the node is lost.
 const STOP_WAIT: Duration = Duration::from_secs(600);
+/// Minimum time that a deadline leaves a Pod that is stopped.
+pub const STOP_TIME: Duration = Duration::from_secs(300);
 /// Margin of the Job's own limit beyond ours. The operator ends an attempt itself. The Job's limit applies only while
 /// no operator runs.
 const BACKSTOP: Duration = Duration::from_secs(60);

@@ -26,8 +26,9 @@ const DELETING_ACTORS: &[&str] = &[
     "DeletionByTaintManager",
     "DeletionByPodGC",
 ];
-/// Reason of a Pod that the kubelet evicted, and whose logs it deletes.
-const EVICTED: &str = "Evicted";
+/// Reasons of a Pod that the kubelet evicted, and whose logs it deletes. It preempts a Pod in the same way, in favor of
+/// a static Pod.
+const EVICTED: &[&str] = &["Evicted", "Preempting"];
 
 /// Returns the message about an attempt with this evidence, with a note if the log is lost.
 pub(crate) fn noted(run: &Run<'_>, message: &str, evidence: &Evidence) -> String {
@@ -79,7 +80,7 @@ fn is_lost(run: &Run<'_>, evidence: &Evidence) -> bool {
 
 /// Returns whether the stored status shows that a container of this Pod had started. The Pod itself does not always
 /// show that: the kubelet forgets the containers of a Pod that it evicts.
-fn had_started(run: &Run<'_>, uid: &str) -> bool {
+pub(crate) fn had_started(run: &Run<'_>, uid: &str) -> bool {
     let recorded = run.status.pod.as_ref().filter(|pod| pod.uid == uid);
     recorded.is_some_and(|pod| {
         // A Pod is recorded when its container runs, and also when something stops the Pod.
@@ -104,7 +105,7 @@ fn is_doomed(run: &Run<'_>, pod: &PodView) -> bool {
     let is_evicted = pod
         .failure
         .as_ref()
-        .is_some_and(|failure| failure.reason == EVICTED);
+        .is_some_and(|failure| EVICTED.contains(&failure.reason.as_str()));
     // The garbage collector deletes a Pod whose Job no longer exists.
     let mut jobs = run.world.jobs.iter();
     let is_orphan = pod

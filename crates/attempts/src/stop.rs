@@ -10,7 +10,7 @@ use api::decide::{Effect, ResourceType};
 use serde_json::json;
 
 use crate::{
-    Run, STOP_WAIT,
+    Run, STOP_WAIT, Stage, time,
     view::{JobView, PodView},
 };
 
@@ -57,11 +57,24 @@ pub(crate) fn of<'a>(run: &Run<'a>, job: &'a JobView) -> Stop<'a> {
     let terms = Terms {
         is_preserved: run.is_preserved(),
         is_refused: run.refused,
-        is_recent: run
-            .deadline()
-            .is_some_and(|deadline| run.after(STOP_WAIT.saturating_sub(PATIENCE)) < deadline),
+        is_recent: is_recent(run),
     };
     next_step(job, &pods, terms)
+}
+
+/// Returns whether a stop of this run began so recently that a rejected limit is tried again.
+fn is_recent(run: &Run<'_>) -> bool {
+    match run.stage() {
+        Stage::Stopping(_) => run
+            .deadline()
+            .is_some_and(|deadline| run.after(STOP_WAIT.saturating_sub(PATIENCE)) < deadline),
+        // A newer version waits for an earlier one since its phase began.
+        Stage::NotStarted => {
+            let begun = run.status.progress.phase_started_at.as_ref();
+            begun.is_some_and(|begun| run.now < time::after(begun.0, PATIENCE))
+        }
+        Stage::InProgress(_) | Stage::RetryBackoff(_) => false,
+    }
 }
 
 /// Returns the next step of the stop of a Job that the status does not announce. Its effect is unknown, and it may have

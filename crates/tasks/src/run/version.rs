@@ -1,12 +1,14 @@
 //! Transition of the status to a newer version of the context.
 
+use std::time::Duration;
+
 use api::{
     CommonStatus, Phase, Reason, Verdict,
     decide::Decision,
     status::condition,
     tasks::{AttemptStatus, RunPhase, Version},
 };
-use attempts::{Run, RunDecision, RunStatus, Stage, unrecorded_result};
+use attempts::{Run, RunDecision, RunStatus, STOP_TIME, Stage, unrecorded_result};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::view::JobView;
@@ -56,7 +58,7 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
         version: Some(run.spec.version),
         attempt: AttemptStatus::default(),
         progress: CommonStatus {
-            deadline_at: Some(Time(run.after(run.start_limit()))),
+            deadline_at: Some(Time(run.after(limit(run)))),
             ..run.status.progress.clone()
         },
     };
@@ -67,6 +69,14 @@ pub(super) fn supersede(run: &Run<'_>) -> RunDecision {
     );
     let verdict = Verdict::working(Reason::Progressing, message);
     Decision::status_only(status, RunPhase::Pending, verdict).requeue_at(run.now)
+}
+
+/// Returns the limit of the wait for the first Job of a version. It leaves earlier Jobs time to stop. The deadline is stored
+/// before the stop, because a Pod does not show when its limit was set, and the operator may be killed after that.
+fn limit(run: &Run<'_>) -> Duration {
+    let is_stop = run.jobs().any(|job| job.end.is_none());
+    run.start_limit()
+        .max(if is_stop { STOP_TIME } else { Duration::ZERO })
 }
 
 /// Returns the history entry for the version of the status.

@@ -491,10 +491,15 @@ fn a_job_that_was_taken_for_lost_and_comes_back_is_stopped() {
     scene.world.children.jobs.extend(jobs);
     scene.world.children.pods.extend(pods);
     let decision = scene.decide();
-    // It would be ended as every other Pod, but the attempt in progress needs no permission for that.
-    let [effect] = decision.effects.as_slice() else {
+    // Two agents must not run at once, so its Job is limited. The attempt in progress needs no permission for that.
+    let [effect @ Effect::Patch { target, patch, .. }] = decision.effects.as_slice() else {
         panic!("{:?}", decision.effects)
     };
     assert!(effect.is_optional());
-    assert_eq!(stops(&decision), ["Pod shop-7-v1-x"]);
+    assert_eq!((target.resource.kind, &*target.name), ("Job", "shop-7-v1"));
+    assert_eq!(patch["spec"]["activeDeadlineSeconds"], 1);
+
+    // The limit of a Job deletes its active Pods, which this annotation forbids.
+    scene.annotate(names::PRESERVE, "true");
+    assert_eq!(stops(&scene.decide()), ["Pod shop-7-v1-x"]);
 }

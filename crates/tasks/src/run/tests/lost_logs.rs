@@ -98,6 +98,16 @@ const CASES: &[(&str, Situation, &str)] = &[
         "Pod 'shop-7-v1-x' on node 'node-1' failed (Evicted): the words; its log is lost",
     ),
     (
+        "evicted by the kubelet, without a state of the container",
+        || failed_for("Evicted", Scene::running(), ContainerState::Unknown),
+        "Pod 'shop-7-v1-x' on node 'node-1' failed (Evicted): the words; its log is lost",
+    ),
+    (
+        "preempted by the kubelet",
+        || failed_for("Preempting", Scene::running(), ContainerState::Unknown),
+        "Pod 'shop-7-v1-x' on node 'node-1' failed (Preempting): the words; its log is lost",
+    ),
+    (
         "evicted by the kubelet before the start",
         || failed_for("Evicted", starting(), ContainerState::Unknown),
         "Pod 'shop-7-v1-x' on node 'node-1' failed before its container started (Evicted): the words",

@@ -2,6 +2,9 @@
 
 use api::{Reason, State, decide::ErrorClass, tasks::RunPhase};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
 use super::*;
 
 const CANCELLED: (RunPhase, State, Reason) = (RunPhase::Failed, State::Failed, Reason::Cancelled);
@@ -90,6 +93,44 @@ fn a_stop_that_begins_late_has_its_whole_time() {
     assert!(!decision.is_end() && decision.effects.is_empty());
     assert_eq!(decision.requeue_at, Some(at(9600)));
     assert_eq!(said(&scene.at(9600).pass()), CANCELLED);
+}
+
+/// A rejection may pass, however long a start may take.
+#[test]
+fn an_earlier_version_whose_limit_is_refused_is_stopped_after_a_minute() {
+    let refused = ReconcileError::new(ErrorClass::Denied, Reason::Denied, "the words");
+    for start_timeout in ["5m", "1h"] {
+        let mut scene = Scene::running_with(json!({}), json!({ "startTimeout": start_timeout }));
+        scene.at(100).supersede();
+        scene.pass();
+        assert_eq!(stops(&scene.decide()), ["Pod shop-7-v1-x"]);
+        let decision = scene.at(159).decide_refused(&refused);
+        assert!(decision.effects.is_empty(), "{start_timeout}");
+        assert_eq!(decision.requeue_at, Some(at(169)), "{start_timeout}");
+        let decision = scene.at(160).decide_refused(&refused);
+        assert_eq!(stops(&decision), ["Job shop-7-v1"], "{start_timeout}");
+    }
+}
+
+/// The operator was killed after it stopped the Pod of an earlier version. The Pod gets its time nevertheless.
+#[test]
+fn a_kill_after_the_stop_of_an_earlier_version_takes_no_time_from_it() {
+    let mut scene = Scene::running_with(json!({}), json!({ "startTimeout": "30s" }));
+    scene.at(100).supersede();
+    scene.pass();
+    // The deadline is stored before the stop.
+    let deadline = scene.status().progress.deadline_at.clone();
+    assert_eq!(deadline, Some(Time(at(400))));
+    let decision = scene.decide();
+    assert_eq!(stops(&decision), ["Pod shop-7-v1-x"]);
+    decision
+        .effects
+        .iter()
+        .for_each(|effect| scene.perform(effect));
+    let decision = scene.at(399).pass();
+    assert!(!decision.is_end() && decision.effects.is_empty());
+    let expected = (RunPhase::Failed, State::Failed, Reason::StartTimeout);
+    assert_eq!(said(&scene.at(400).pass()), expected);
 }
 
 /// Another component may inject a container that outlives the agent.
