@@ -47,6 +47,12 @@ fn clusters() -> u64 {
     scaled(300, 1_200)
 }
 
+/// A run that ends changes nothing but the limit of a Job that did not stop in time.
+pub(in crate::run) fn check_last_effects<S: Status>(decision: &Decision<S>) {
+    let is_stop = |effect: &Effect| job_change(effect).is_some_and(|change| change.is_stop);
+    assert!(decision.effects.iter().all(is_stop) && decision.requeue_at.is_none());
+}
+
 /// Checks the rules for every decision.
 pub(super) fn check(scene: &Scene, decision: &RunDecision) {
     let stored = scene.run.status.clone().unwrap_or_default();
@@ -94,9 +100,7 @@ pub(super) fn check(scene: &Scene, decision: &RunDecision) {
         if is_over(&stored) {
             check_cleaning(scene, decision, &stored);
         } else {
-            // Nothing but the limit of a Job that did not stop in time.
-            let is_stop = |effect: &Effect| job_change(effect).is_some_and(|change| change.is_stop);
-            assert!(decision.effects.iter().all(is_stop) && decision.requeue_at.is_none());
+            check_last_effects(decision);
         }
     }
     // Every wait has a requeue time, or waits for a change by a user.

@@ -34,7 +34,10 @@ use testkit::seed::scaled;
 
 use super::{generator::anything, *};
 use crate::{
-    run::tests::{job_change, properties::in_parallel},
+    run::tests::{
+        job_change,
+        properties::{check_last_effects, in_parallel},
+    },
     view::{JobEnd, JobView, PodPhase},
 };
 
@@ -79,7 +82,7 @@ pub(super) fn check(scene: &Scene, decision: &DocsDecision) {
             FinalizerAction::Remove { .. }
         ));
         if !is_over(&stored) {
-            assert!(decision.effects.is_empty() && decision.requeue_at.is_none());
+            check_last_effects(decision);
         }
     }
     let is_held = scene.run.spec.suspend && decision.verdict.reason == Reason::Suspended;
