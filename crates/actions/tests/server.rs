@@ -441,7 +441,7 @@ async fn of_docs_run_again_at_once_one_is_made_on_the_same_branch() -> Result<()
         changed(&env, &guide, Change::Cancel).await?;
         record_docs(&env, "guide", &docs_finished("False", "Cancelled")).await?;
         let held = changed(&env, &guide, Change::Suspend).await;
-        assert!(matches!(held, Err(Error::Finished { .. })), "{held:?}");
+        assert!(matches!(held, Err(Error::Cancelled(_))), "{held:?}");
 
         let (mut made, mut lost) = (Vec::new(), 0);
         let each = (0..8).map(|_| run_docs_again(client, namespace, "guide"));

@@ -22,9 +22,10 @@ mod tenants;
 use k8s_openapi::{
     api::core::v1::{
         Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-        PodAffinityTerm, PodAntiAffinity, PreferredSchedulingTerm, Toleration,
+        PodAffinity, PodAffinityTerm, PodAntiAffinity, PreferredSchedulingTerm, Toleration,
+        WeightedPodAffinityTerm,
     },
-    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time},
+    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, LabelSelectorRequirement, Time},
 };
 
 fn time(seconds: i64) -> Result<Time> {
@@ -194,6 +195,24 @@ fn affinity() -> Affinity {
         match_expressions: Some(vec![requirement]),
         match_fields: None,
     };
+    let pods = |app: &str| PodAffinityTerm {
+        label_selector: Some(LabelSelector {
+            match_labels: Some(map([("app", app.to_owned())])),
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: "tier".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(vec!["test".to_owned()]),
+            }]),
+        }),
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        ..PodAffinityTerm::default()
+    };
+    let preferred = |app: &str| {
+        Some(vec![WeightedPodAffinityTerm {
+            weight: 5,
+            pod_affinity_term: pods(app),
+        }])
+    };
     Affinity {
         node_affinity: Some(NodeAffinity {
             required_during_scheduling_ignored_during_execution: Some(NodeSelector {
@@ -206,17 +225,13 @@ fn affinity() -> Affinity {
                 },
             ]),
         }),
-        pod_affinity: None,
+        pod_affinity: Some(PodAffinity {
+            required_during_scheduling_ignored_during_execution: Some(vec![pods("cache")]),
+            preferred_during_scheduling_ignored_during_execution: preferred("store"),
+        }),
         pod_anti_affinity: Some(PodAntiAffinity {
-            required_during_scheduling_ignored_during_execution: Some(vec![PodAffinityTerm {
-                label_selector: Some(LabelSelector {
-                    match_labels: Some(map([("app", "web".to_owned())])),
-                    match_expressions: None,
-                }),
-                topology_key: "kubernetes.io/hostname".to_owned(),
-                ..PodAffinityTerm::default()
-            }]),
-            preferred_during_scheduling_ignored_during_execution: None,
+            required_during_scheduling_ignored_during_execution: Some(vec![pods("web")]),
+            preferred_during_scheduling_ignored_during_execution: preferred("batch"),
         }),
     }
 }

@@ -293,7 +293,13 @@ fn others(env: &Env) -> Vec<Ask> {
     let job = |name: &str| folder("batch", here, &format!("jobs/{name}"));
     let of_pod = |name: &str, body: Value, says| patch(at(&format!("pods/{name}")), body, says);
     let another_image = with(container("agent"), &json!({ "image": "b:1" }));
-    let toleration = json!([{ "operator": "Exists" }]);
+    // The API server adds the first two to each Pod, and lets nobody change them.
+    let of_server = |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 });
+    let tolerations = json!([
+        of_server("node.kubernetes.io/not-ready"),
+        of_server("node.kubernetes.io/unreachable"),
+        { "operator": "Exists" },
+    ]);
     let lease = |what: &str, name: &str, says| {
         let path = folder("coordination.k8s.io", here, "leases");
         ask(
@@ -350,7 +356,7 @@ fn others(env: &Env) -> Vec<Ask> {
         ),
         of_pod(
             "ours",
-            json!({ "spec": { "tolerations": toleration } }),
+            json!({ "spec": { "tolerations": tolerations } }),
             POD_FIELDS,
         ),
         of_pod(

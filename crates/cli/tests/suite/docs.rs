@@ -109,7 +109,7 @@ async fn documentation_is_submitted_once_and_read() -> Result<()> {
         for (line, found) in [
             ("describe guide", "DocsRun guide"),
             ("why guide", "Secret git [AuthenticationFailed]"),
-            ("get guide", "docs/guide"),
+            ("get guide", "guide   Pending"),
         ] {
             orc.run(line).await?.expect(0, &[found]);
         }
@@ -124,7 +124,7 @@ async fn documentation_is_submitted_once_and_read() -> Result<()> {
             .expect(2, &["has no versions"]);
         orc.run("logs docs/guide -c publish")
             .await?
-            .expect(5, &["has no Pod now"]);
+            .expect(5, &["attempt 1 of DocsRun 'guide' has no log"]);
         orc.run("logs guide -c publish")
             .await?
             .expect(2, &["has no container 'publish'"]);
@@ -174,7 +174,7 @@ async fn documentation_is_suspended_resumed_waited_for_and_run_again() -> Result
             &[
                 "guide ✗ Failed (NoChanges)",
                 "no-such ✗ not found",
-                "orc get runs",
+                "orc get docs",
             ],
         );
         orc.run("wait docs/guide")

@@ -286,7 +286,7 @@ fn object(words: &Words, seen: &Seen) -> Value {
                     "status" if is_ours => run_status(whole),
                     "status" if resource == "jobs" => kept(value, &KEPT_JOB),
                     "status" => kept(value, &KEPT_OF_OTHERS),
-                    "spec" => spec(resource, value),
+                    "spec" => spec(resource, whole),
                     // What is in a Secret is random; that it is there is not.
                     "data" if resource == "secrets" => names_of(value),
                     _ => value.clone(),
@@ -315,8 +315,8 @@ fn pointer(field: &str, name: &str) -> String {
     format!("/{field}/{}", name.replace('/', "~1"))
 }
 
-fn spec(resource: &str, spec: &Value) -> Value {
-    let mut spec = spec.clone();
+fn spec(resource: &str, whole: &Value) -> Value {
+    let mut spec = whole["spec"].clone();
     // Whichever is free.
     if resource == "services"
         && spec["clusterIP"] != "None"
@@ -329,7 +329,16 @@ fn spec(resource: &str, spec: &Value) -> Value {
     if resource == "jobs" && !spec["activeDeadlineSeconds"].is_null() {
         spec["activeDeadlineSeconds"] = json!("a limit");
     }
+    // A stop limits the Job only if it does not report its end yet when the operator sees the end of the Pod.
+    if resource == "jobs" && has_ended(&whole["status"]) {
+        spec["parallelism"] = json!("of a Job that has ended");
+    }
     spec
+}
+
+fn has_ended(job: &Value) -> bool {
+    let mut conditions = job["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "Complete" || one["type"] == "Failed")
 }
 
 fn names_of(value: &Value) -> Value {

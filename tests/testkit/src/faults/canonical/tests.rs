@@ -73,7 +73,7 @@ fn play(salt: u64) -> Vec<Seen> {
                     "labels": { "orchestrator.io/uid": run },
                     "ownerReferences": [{ "name": "a", "uid": run }],
                 },
-                "spec": { "suspend": false, "activeDeadlineSeconds": 100 + salt,
+                "spec": { "suspend": false, "activeDeadlineSeconds": 100 + salt, "parallelism": salt % 2 + salt / 40,
                           "selector": { "controller-uid": job } },
                 "status": { "startTime": stamp, "succeeded": 1, "ready": 0,
                             "conditions": [{ "type": "Complete", "lastProbeTime": stamp }] },
