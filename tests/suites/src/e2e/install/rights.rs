@@ -35,7 +35,7 @@ pub(super) async fn may(shell: &Shell, namespace: &str, rules: &[&[Rule]]) -> Re
     Ok(())
 }
 
-/// Resource, with the names that it is limited to, and verb, one by one.
+/// Resource, with the name that it is limited to, and verb, one by one: `kubectl` prints a line for each name.
 fn each(rule: &Rule) -> Vec<(String, String)> {
     let mut rights = Vec::new();
     for group in &rule.api_groups {
@@ -45,23 +45,28 @@ fn each(rule: &Rule) -> Vec<(String, String)> {
                 (group, None) => format!("{resource}.{group}"),
                 (group, Some((resource, sub))) => format!("{resource}.{group}/{sub}"),
             };
-            let resource = limited(&resource, &rule.resource_names.join(" "));
-            rights.extend(
+            let names = match rule.resource_names.as_slice() {
+                [] => vec![resource],
+                names => names.iter().map(|name| limited(&resource, name)).collect(),
+            };
+            let verbs = |name: &String| {
                 rule.verbs
                     .iter()
-                    .map(|verb| (resource.clone(), verb.clone())),
-            );
+                    .map(|verb| (name.clone(), verb.clone()))
+                    .collect::<Vec<_>>()
+            };
+            rights.extend(names.iter().flat_map(verbs));
         }
     }
     rights
 }
 
-/// A resource of which only objects of these names are meant.
-fn limited(resource: &str, names: &str) -> String {
-    if names.is_empty() {
+/// A resource of which only the object of this name is meant, if there is a name.
+fn limited(resource: &str, name: &str) -> String {
+    if name.is_empty() {
         resource.to_owned()
     } else {
-        format!("{resource} '{names}'")
+        format!("{resource} '{name}'")
     }
 }
 
@@ -119,6 +124,7 @@ jobs.batch                        []                   []       [create delete]
 taskruns.orchestrator.io/status   []                   []       [patch]
 pods                              []                   []       [list]
 leases.coordination.k8s.io        []                   [one]    [get]
+leases.coordination.k8s.io        []                   [two]    [get]
                                   [/api/*]             []       [get]
 ";
         let rule = |group: &str, resource: &str, verbs: &[&str]| Rule {
@@ -132,7 +138,7 @@ leases.coordination.k8s.io        []                   [one]    [get]
             rule("orchestrator.io", "taskruns/status", &["patch"]),
             rule("", "pods", &["list"]),
             Rule {
-                resource_names: vec!["one".to_owned()],
+                resource_names: vec!["one".to_owned(), "two".to_owned()],
                 ..rule("coordination.k8s.io", "leases", &["get"])
             },
         ];
