@@ -337,8 +337,9 @@ fn spec(resource: &str, whole: &Value) -> Value {
 }
 
 fn has_ended(job: &Value) -> bool {
-    let mut conditions = job["conditions"].as_array().into_iter().flatten();
-    conditions.any(|one| one["type"] == "Complete" || one["type"] == "Failed")
+    let conditions = job["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_end = |one: &Value| one["type"] == "Complete" || one["type"] == "Failed";
+    conditions.iter().any(is_end)
 }
 
 fn names_of(value: &Value) -> Value {
