@@ -164,6 +164,12 @@ impl<'a> Session<'a> {
         command(self.environment.program, &self.cluster, rest)
     }
 
+    /// Returns a suggested command for the same cluster as the current command, with the name of the program that users
+    /// type. It has a namespace already.
+    pub(crate) fn same_cluster(&self, line: &str) -> String {
+        same_cluster(self.environment.program, &self.cluster, line)
+    }
+
     pub(crate) fn namespace_flag(&self) -> Option<&str> {
         self.cluster.namespace.as_deref()
     }
@@ -207,13 +213,32 @@ impl<'a> Session<'a> {
     }
 
     /// Returns a command of kubectl, for the same cluster as the current command.
-    fn kubectl(&self, rest: &str, namespace: String) -> String {
+    pub(crate) fn kubectl(&self, rest: &str, namespace: String) -> String {
         let cluster = Cluster {
             namespace: Some(namespace),
             ..self.cluster.clone()
         };
         command("kubectl", &cluster, rest)
     }
+}
+
+/// Adds the flags of the cluster in front of the verb, where a pipe or a `--` cannot be in the way.
+fn same_cluster(program: &str, cluster: &Cluster, line: &str) -> String {
+    let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let (program, context) = match name {
+        "orc" => (program, "--context"),
+        "kubectl" => (name, "--context"),
+        "helm" => (name, "--kube-context"),
+        _ => return line.to_owned(),
+    };
+    let path = cluster.kubeconfig.as_ref();
+    let path = path.map(|path| path.display().to_string());
+    let mut words = vec![program.to_owned()];
+    for (flag, value) in [(context, &cluster.context), ("--kubeconfig", &path)] {
+        words.extend(value.iter().map(|value| format!("{flag} {value}")));
+    }
+    words.push(rest.to_owned());
+    words.join(" ")
 }
 
 fn command(program: &str, cluster: &Cluster, rest: &str) -> String {
@@ -299,6 +324,24 @@ mod tests {
         assert_eq!(
             command("orc", &cluster, "context add shop-7 - < a.md"),
             "orc context add shop-7 - -n team --context prod < a.md"
+        );
+        for (line, wanted) in [
+            ("orc logs x -n a", "kubectl orc --context prod logs x -n a"),
+            (
+                "kubectl get pods -n a | wc -l",
+                "kubectl --context prod get pods -n a | wc -l",
+            ),
+            (
+                "helm upgrade orchestrator",
+                "helm --kube-context prod upgrade orchestrator",
+            ),
+            ("vi agent.yaml", "vi agent.yaml"),
+        ] {
+            assert_eq!(same_cluster("kubectl orc", &cluster, line), wanted);
+        }
+        assert_eq!(
+            same_cluster("orc", &Cluster::default(), "orc get"),
+            "orc get"
         );
         let elsewhere = Cluster {
             kubeconfig: Some("/a/b".into()),

@@ -30,10 +30,10 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
     }
     let server = session.server().await?;
     let mut table = Table::new(vec!["NAMESPACE", "OBJECT", "STATE", "FINALIZERS"]);
-    let (mut found, mut installed, mut kinds) = (0_usize, 0_usize, Vec::new());
+    let (mut found, mut installed) = (0_usize, 0_usize);
+    let mut named: Vec<Named> = Vec::new();
     for row in kinds::all() {
         let mut next = None;
-        let before = found;
         loop {
             let Some(page) = page(&server, row, next).await? else {
                 break;
@@ -46,6 +46,7 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
                 }
                 found = found.saturating_add(1);
                 if found <= SHOWN {
+                    add(&mut named, &object);
                     let standing = state::standing(&object);
                     table.push(vec![
                         cell(object.metadata.namespace.as_deref().unwrap_or("-")),
@@ -60,9 +61,6 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
                 None => break,
             }
         }
-        if found > before {
-            kinds.push(row);
-        }
     }
     if installed == 0 {
         session.line("no CRD of Orchestrator exists: nothing would hang")?;
@@ -76,10 +74,36 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
     if found > SHOWN {
         session.remark(&format!("and {} more", found.saturating_sub(SHOWN)))?;
     }
-    for line in advice(found, &kinds) {
+    let lines = advice(found, &named, |rest, namespace| match namespace {
+        Some(namespace) => session.kubectl(rest, namespace),
+        None => session.same_cluster(&format!("kubectl {rest}")),
+    });
+    for line in lines {
         session.remark(&line)?;
     }
     Ok(Exit::Failed)
+}
+
+/// Objects of one kind in one namespace, which one command deletes.
+#[derive(Debug)]
+struct Named {
+    row: &'static KindRow,
+    namespace: Option<String>,
+    names: Vec<String>,
+}
+
+fn add(all: &mut Vec<Named>, object: &Object) {
+    let (row, namespace) = (object.name.kind, object.metadata.namespace.clone());
+    let name = object.name.name.clone();
+    let same = |known: &&mut Named| known.row == row && known.namespace == namespace;
+    match all.iter_mut().find(same) {
+        Some(known) => known.names.push(name),
+        None => all.push(Named {
+            row,
+            namespace,
+            names: vec![name],
+        }),
+    }
 }
 
 /// Objects of one page, and the token for the next one.
@@ -138,20 +162,37 @@ fn finalizers(object: &Object) -> String {
     }
 }
 
-/// Returns the next steps, in their order.
-fn advice(found: usize, kinds: &[&KindRow]) -> Vec<String> {
-    let plurals: Vec<&str> = kinds.iter().map(|row| row.resource.plural).collect();
-    vec![
+/// Returns the next steps, in their order. `kubectl` completes a command for a namespace. The commands name each object:
+/// others of the same kind may be finished, or nobody may want to delete them.
+fn advice(
+    found: usize,
+    named: &[Named],
+    kubectl: impl Fn(&str, Option<String>) -> String,
+) -> Vec<String> {
+    let mut lines = vec![
         format!(
             "{} would keep an uninstallation waiting after the operator is gone",
             count(found, "object")
         ),
-        format!(
-            "  to delete them while the operator runs: kubectl delete {} --all --all-namespaces",
-            plurals.join(",")
-        ),
-        "  if the operator is gone already, install the chart again first".to_owned(),
-    ]
+        "  to delete them while the operator runs:".to_owned(),
+    ];
+    for Named {
+        row,
+        namespace,
+        names,
+    } in named
+    {
+        let rest = format!("delete {} {}", row.crd_name, names.join(" "));
+        lines.push(format!("    {}", kubectl(&rest, namespace.clone())));
+    }
+    if named.iter().any(|one| !one.row.is_namespaced) {
+        lines.push(
+            "  a Tenant with 'deletion.policy: Delete' is deleted with its namespace and its data"
+                .to_owned(),
+        );
+    }
+    lines.push("  if the operator is gone already, install the chart again first".to_owned());
+    lines
 }
 
 #[cfg(test)]
@@ -198,11 +239,24 @@ mod tests {
             assert_eq!(hangs(&object), wanted, "{name}");
             assert_eq!(finalizers(&object), shown, "{name}");
         }
-        let lines = advice(2, &[&api::tasks::TASK_RUN, &api::tenants::TENANT]);
-        assert!(lines[0].starts_with("2 objects would"), "{lines:?}");
-        assert!(
-            lines[1].ends_with("kubectl delete taskruns,tenants --all --all-namespaces"),
-            "{lines:?}"
+        let mut named = Vec::new();
+        for name in ["a", "b"] {
+            let mut object = run(&running);
+            object.name.name = name.to_owned();
+            object.metadata.namespace = Some("team".to_owned());
+            add(&mut named, &object);
+        }
+        add(&mut named, &a_tenant(1, &json!({})));
+        let lines = advice(3, &named, |rest, namespace| {
+            let namespace = namespace.map_or_else(String::new, |name| format!(" -n {name}"));
+            format!("kubectl {rest}{namespace}")
+        });
+        assert!(lines[0].starts_with("3 objects would"), "{lines:?}");
+        assert_eq!(
+            lines[2],
+            "    kubectl delete taskruns.orchestrator.io a b -n team"
         );
+        assert!(lines[3].starts_with("    kubectl delete tenants.orchestrator.io "));
+        assert!(lines[4].contains("deletion.policy"), "{lines:?}");
     }
 }

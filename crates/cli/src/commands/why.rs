@@ -1,10 +1,7 @@
 //! `why`
 
 use actions::{Error, ObjectName, Request};
-use why::{
-    Explanation,
-    gather::{GatherError, Options, Target, TargetKind},
-};
+use why::gather::{GatherError, Options, Target, TargetKind};
 
 use crate::{
     Exit,
@@ -48,7 +45,9 @@ pub(crate) async fn run(verb: Why, session: &mut Session<'_>) -> Result<Exit, Fa
     };
     let world = world.map_err(|error| failure(&error, kind, &namespace))?;
     let mut explanation = why::explain(&world);
-    rename(&mut explanation, session.environment.program);
+    for step in &mut explanation.next_steps {
+        step.command = session.same_cluster(&step.command);
+    }
     let text = match verb.output {
         Some(DataFormat::Json) => output::json(&explanation)?,
         Some(DataFormat::Yaml) => output::yaml(&explanation)?,
@@ -56,15 +55,6 @@ pub(crate) async fn run(verb: Why, session: &mut Session<'_>) -> Result<Exit, Fa
     };
     session.print(&text)?;
     Ok(Exit::Ok)
-}
-
-/// Replaces the program's name in the suggested commands with the one that users type.
-fn rename(explanation: &mut Explanation, program: &str) {
-    for step in &mut explanation.next_steps {
-        if let Some(rest) = step.command.strip_prefix("orc ") {
-            step.command = format!("{program} {rest}");
-        }
-    }
 }
 
 fn failure(error: &GatherError, kind: TargetKind, namespace: &str) -> Failure {
