@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Part;
 use crate::{cache, process};
@@ -169,7 +169,7 @@ impl Workshop<'_> {
         command
     }
 
-    /// Gives binaries their names, copies the kept files of the module, checks that all is there.
+    /// Gives binaries their names, copies the kept files of modules, checks that all is there.
     fn finish(&self, part: &Part, source: &Path, made: &Path) -> Result<()> {
         let name = &part.name;
         for (from, to) in &part.recipe.rename {
@@ -178,27 +178,34 @@ impl Workshop<'_> {
         }
         let some = fs::read_dir(made.join("bin"))?.next().is_some();
         ensure!(some, "part '{name}': no binary was made");
-        if part.recipe.keep.is_empty() {
-            return Ok(());
+        for (module, kept) in part.recipe.kept() {
+            let folder = self.module_folder(part, source, module)?;
+            for kept in kept {
+                copy(&folder.join(kept), &made.join("keep").join(kept))
+                    .with_context(|| format!("part '{name}': keep '{kept}' of '{module}'"))?;
+            }
         }
+        Ok(())
+    }
+
+    /// Asks Go for the directory with the sources of a module.
+    fn module_folder(&self, part: &Part, source: &Path, module: &str) -> Result<PathBuf> {
         let listed = self.work.join("module-folder");
         fs::write(&listed, "")?;
         let mut list = self.go(part, source);
-        list.args(["list", "-m", "-f", "{{.Dir}}", &part.recipe.module]);
+        list.args(["list", "-m", "-f", "{{.Dir}}", module]);
         process::run(&list, &listed, LIST_LIMIT, &mut |_| ())?;
         let text = fs::read_to_string(&listed)?;
-        let Some(module) = text
+        let folder = text
             .lines()
             .map(str::trim)
-            .find(|line| line.starts_with('/'))
-        else {
-            bail!("part '{name}': go did not say where the module is, but: {text}");
-        };
-        for kept in &part.recipe.keep {
-            copy(&Path::new(module).join(kept), &made.join("keep").join(kept))
-                .with_context(|| format!("part '{name}': keep '{kept}'"))?;
-        }
-        Ok(())
+            .find(|line| line.starts_with('/'));
+        folder.map(PathBuf::from).with_context(|| {
+            format!(
+                "part '{}': go did not report the directory of '{module}', but: {text}",
+                part.name
+            )
+        })
     }
 
     fn prune(&self, part: &Part, current: &Path) -> Result<()> {
@@ -349,6 +356,36 @@ mod tests {
         );
         assert!(!part.folder(&folder.path().join("cache")).exists());
         assert_eq!(work_folders(&folder), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn files_of_several_modules_are_kept() {
+        // `go list -m -f FORMAT MODULE` prints the directory of MODULE.
+        let (folder, go) = workbench("echo program > \"$OUT/tool\"");
+        let text = fs::read_to_string(&go).unwrap();
+        let modules = folder.path().join("modules");
+        let list = format!(
+            "if [ \"$1\" = list ]; then echo {}/\"$5\"; exit 0; fi\nwhile",
+            modules.display()
+        );
+        fs::write(&go, text.replacen("while", &list, 1)).unwrap();
+        for file in ["a.b/tool/rbac/role.yaml", "a.b/client/crd/x.yaml"] {
+            let file = modules.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        let mut part = part(&folder, "v1.0.0");
+        part.recipe.keep = vec!["rbac".to_owned()];
+        let crds = vec!["crd".to_owned()];
+        part.recipe.keep_of.insert("a.b/client".to_owned(), crds);
+        let built = run(&go, &part, &folder).unwrap().remove(0).folder;
+        assert!(built.join("keep/rbac/role.yaml").is_file());
+        assert!(built.join("keep/crd/x.yaml").is_file());
+        let other = vec!["none".to_owned()];
+        part.recipe.keep_of.insert("a.b/client".to_owned(), other);
+        fs::remove_dir_all(&built).unwrap();
+        let error = format!("{:#}", run(&go, &part, &folder).unwrap_err());
+        assert!(error.contains("keep 'none' of 'a.b/client'"), "{error}");
     }
 
     #[test]

@@ -44,6 +44,21 @@ pub struct Recipe {
     /// Files or folders of the module that are kept beside the binaries (manifests, CRDs).
     #[serde(default)]
     pub keep: Vec<String>,
+    /// The same of other modules that `go.mod` requires, by module.
+    #[serde(default)]
+    pub keep_of: BTreeMap<String, Vec<String>>,
+}
+
+impl Recipe {
+    /// Returns the modules of which something is kept, with the kept paths.
+    fn kept(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let own = (self.module.as_str(), self.keep.as_slice());
+        let others = self.keep_of.iter();
+        let others = others.map(|(module, kept)| (module.as_str(), kept.as_slice()));
+        std::iter::once(own)
+            .chain(others)
+            .filter(|(_, kept)| !kept.is_empty())
+    }
 }
 
 /// One part: its recipe, and where its result is or will be.
@@ -74,7 +89,7 @@ impl Part {
         let text = read(&source.join("part.toml"))?;
         let recipe: Recipe =
             toml::from_str(&text).with_context(|| format!("part '{name}': part.toml"))?;
-        for kept in &recipe.keep {
+        for kept in recipe.kept().flat_map(|(_, kept)| kept) {
             ensure!(
                 Path::new(kept)
                     .components()
