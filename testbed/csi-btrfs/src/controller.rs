@@ -1,6 +1,6 @@
 //! The CSI Controller service. Each call reads: check the request, then look at what is, then change it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use tonic::{Request, Response, Status};
 
@@ -192,7 +192,7 @@ impl controller_server::Controller for Controller {
         })
         .await?;
         Ok(Response::new(CreateSnapshotResponse {
-            snapshot: Some(shown_snapshot(snapshot)?),
+            snapshot: Some(shown_snapshot(snapshot, clock::now())?),
         }))
     }
 
@@ -238,7 +238,7 @@ impl controller_server::Controller for Controller {
             .into_iter()
             .map(|snapshot| {
                 Ok(list_snapshots_response::Entry {
-                    snapshot: Some(shown_snapshot(snapshot)?),
+                    snapshot: Some(shown_snapshot(snapshot, clock::now())?),
                 })
             })
             .collect::<Result<_, Status>>()?;
@@ -261,6 +261,9 @@ async fn create_volume(driver: &Driver, wish: VolumeWish) -> Result<Volume, Stat
         .as_ref()
         .map(|source| find_origin(driver, &store, source))
         .transpose()?;
+    if let Some(Source::Snapshot(id)) = &wish.source {
+        check_ready(&store, id, clock::now())?;
+    }
     let source_bytes = origin.as_ref().map(|origin| origin.bytes);
     let capacity_bytes = wish.range.choose(source_bytes, pool.space()?.total)?;
     let path = pool.path(Kind::Volume, &wish.id);
@@ -305,13 +308,16 @@ async fn create_snapshot(driver: &Driver, wish: SnapshotWish) -> Result<Snapshot
         id,
         name,
         source_volume,
+        ready_after,
     } = wish;
+    let created_at = clock::now();
     let snapshot = Snapshot {
         id,
         name,
         source_volume,
         size_bytes: origin.bytes,
-        created_at: clock::now(),
+        created_at,
+        ready_at: created_at + ready_after,
         sequence: store.snapshots.next_sequence(),
     };
     store.snapshots.put(snapshot.clone())?;
@@ -362,6 +368,16 @@ fn find_origin(driver: &Driver, store: &Store, source: &Source) -> Result<Origin
         path: driver.pool.path(kind, id),
         bytes,
     })
+}
+
+/// A caller that gets UNAVAILABLE repeats the call.
+fn check_ready(store: &Store, id: &Id, now: SystemTime) -> Result<(), Status> {
+    match store.snapshots.get(id) {
+        Some(snapshot) if snapshot.ready_at > now => Err(Status::unavailable(format!(
+            "snapshot {id} is not ready to use yet"
+        ))),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Only the requisite topologies bind; the preferred ones are a subset of them.
@@ -415,13 +431,14 @@ fn shown_volume(driver: &Driver, volume: Volume) -> Result<csi::Volume, Status> 
     })
 }
 
-fn shown_snapshot(snapshot: Snapshot) -> Result<csi::Snapshot, Status> {
+fn shown_snapshot(snapshot: Snapshot, now: SystemTime) -> Result<csi::Snapshot, Status> {
     let Snapshot {
         id,
         name: _,
         source_volume,
         size_bytes,
         created_at,
+        ready_at,
         sequence: _,
     } = snapshot;
     Ok(csi::Snapshot {
@@ -429,7 +446,38 @@ fn shown_snapshot(snapshot: Snapshot) -> Result<csi::Snapshot, Status> {
         snapshot_id: id.to_string(),
         source_volume_id: source_volume.to_string(),
         creation_time: Some(created_at.into()),
-        ready_to_use: true,
+        ready_to_use: ready_at <= now,
         group_snapshot_id: String::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_delayed_snapshot_becomes_ready_at_its_time() {
+        let created_at = SystemTime::UNIX_EPOCH;
+        let delay = Duration::from_secs(20);
+        let snapshot = Snapshot {
+            id: Id::of_name(Kind::Snapshot, "s"),
+            name: "s".to_owned(),
+            source_volume: Id::of_name(Kind::Volume, "v"),
+            size_bytes: 7,
+            created_at,
+            ready_at: created_at + delay,
+            sequence: 1,
+        };
+        for (now, wanted) in [
+            (created_at, false),
+            (created_at + delay - Duration::from_nanos(1), false),
+            (created_at + delay, true),
+        ] {
+            let shown = shown_snapshot(snapshot.clone(), now).unwrap();
+            assert_eq!(shown.ready_to_use, wanted, "{now:?}");
+            assert_eq!(shown.creation_time, Some(created_at.into()));
+        }
+    }
 }

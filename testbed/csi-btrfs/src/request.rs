@@ -1,6 +1,6 @@
 //! Requests, checked once and turned into types that cannot be wrong afterwards. No I/O.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use tonic::Status;
 
@@ -25,6 +25,12 @@ const DEFAULT: u64 = 1 << 30;
 
 /// The prefix of the parameters that the sidecars add of their own accord.
 const SIDECAR_PARAMETERS: &str = "csi.storage.k8s.io/";
+
+/// The parameter of a snapshot that delays its readiness.
+const READY_AFTER: &str = "readyAfterSeconds";
+
+/// A day: longer than any test waits, and far from the end of the clock.
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a volume is to be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub(crate) struct SnapshotWish {
     pub(crate) id: Id,
     pub(crate) name: String,
     pub(crate) source_volume: Id,
+    /// Time from the cut of the snapshot until it is ready to use.
+    pub(crate) ready_after: Duration,
 }
 
 pub(crate) fn required<'a>(field: &str, text: &'a str) -> Result<&'a str, Status> {
@@ -130,11 +138,14 @@ impl SnapshotWish {
         let name = check_name(&request.name)?;
         let source_volume =
             known_form(Kind::Volume, "source_volume_id", &request.source_volume_id)?;
-        check_parameters("parameters", &request.parameters)?;
+        let mut parameters = request.parameters.clone();
+        let delay = parameters.remove(READY_AFTER);
+        check_parameters("parameters", &parameters)?;
         Ok(Self {
             id: Id::of_name(Kind::Snapshot, name),
             name: name.to_owned(),
             source_volume,
+            ready_after: delay.as_deref().map_or(Ok(Duration::ZERO), parse_delay)?,
         })
     }
 
@@ -255,9 +266,22 @@ fn check_parameters(field: &str, parameters: &HashMap<String, String>) -> Result
     {
         None => Ok(()),
         Some(key) => Err(Status::invalid_argument(format!(
-            "{field} has {key:?}, but this driver knows none"
+            "{field} has {key:?}, which this driver does not know"
         ))),
     }
+}
+
+fn parse_delay(text: &str) -> Result<Duration, Status> {
+    let delay = text.parse().map(Duration::from_secs).map_err(|error| {
+        Status::invalid_argument(format!("parameter {READY_AFTER} is {text:?}: {error}"))
+    })?;
+    if delay > LONGEST_DELAY {
+        return Err(Status::invalid_argument(format!(
+            "parameter {READY_AFTER} is {text:?}: at most {} are taken",
+            LONGEST_DELAY.as_secs()
+        )));
+    }
+    Ok(delay)
 }
 
 fn parse_source(source: &VolumeContentSource) -> Result<Source, Status> {

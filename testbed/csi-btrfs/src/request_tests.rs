@@ -178,6 +178,33 @@ fn snapshot_requests() {
 }
 
 #[test]
+fn the_delay_of_a_snapshot_is_read() {
+    let ready_after = |parameters: &[(&str, &str)]| {
+        let parameters = parameters.iter();
+        let request = CreateSnapshotRequest {
+            name: "s".to_owned(),
+            source_volume_id: Id::of_name(Kind::Volume, "a").to_string(),
+            parameters: parameters
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..CreateSnapshotRequest::default()
+        };
+        let wish = SnapshotWish::parse(&request);
+        wish.map(|wish| wish.ready_after.as_secs())
+            .map_err(|status| status.code())
+    };
+    let sidecar = ("csi.storage.k8s.io/volumesnapshot/name", "s");
+    assert_eq!(ready_after(&[sidecar]), Ok(0));
+    assert_eq!(ready_after(&[sidecar, ("readyAfterSeconds", "20")]), Ok(20));
+    for value in ["", "-1", "1.5", "86401", "99999999999999999999"] {
+        let found = ready_after(&[("readyAfterSeconds", value)]);
+        assert_eq!(found, Err(Code::InvalidArgument), "{value:?}");
+    }
+    let found = ready_after(&[("delay", "20")]);
+    assert_eq!(found, Err(Code::InvalidArgument));
+}
+
+#[test]
 fn a_retry_is_met_and_another_wish_is_not() {
     let wish = VolumeWish::parse(&CreateVolumeRequest {
         capacity_range: Some(CapacityRange {

@@ -108,6 +108,8 @@ pub(crate) struct Snapshot {
     pub(crate) source_volume: Id,
     pub(crate) size_bytes: u64,
     pub(crate) created_at: SystemTime,
+    /// Its content is complete from the start. Until then the driver reports it as not ready.
+    pub(crate) ready_at: SystemTime,
     pub(crate) sequence: u64,
 }
 
@@ -395,6 +397,7 @@ mod tests {
             source_volume: Id::of_name(Kind::Volume, "a"),
             size_bytes: 7,
             created_at: SystemTime::UNIX_EPOCH,
+            ready_at: SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(60),
             sequence: 3,
         };
         let mut cloned = volume("b", 2);
