@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
+    addition::Addition,
     cache,
     images::{self, Image},
     layout, parts,
@@ -45,6 +46,16 @@ pub fn archives(names: &[String]) -> Result<Vec<PathBuf>> {
         .iter()
         .map(|name| archive(find(name).with_context(|| format!("no image '{name}'"))?))
         .collect()
+}
+
+/// The archives that every cluster loads, or those that an addition loads.
+///
+/// # Errors
+/// When one is not built, with the command that builds it.
+pub fn archives_of(addition: Option<Addition>) -> Result<Vec<PathBuf>> {
+    let images = declared()?;
+    let wanted = images.iter().filter(|image| image.addition() == addition);
+    wanted.map(archive).collect()
 }
 
 /// All images of this checkout.

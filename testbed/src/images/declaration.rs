@@ -7,6 +7,8 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use crate::addition::Addition;
+
 /// Name of the file that declares an image, in the folder that gives the image its name.
 pub const DECLARATION: &str = "image.toml";
 
@@ -25,6 +27,7 @@ pub struct Image {
     pub(super) registry: String,
     pub(super) name: String,
     pub(super) tag: String,
+    pub(super) addition: Option<Addition>,
     pub(super) dir: PathBuf,
     pub(super) packages: BTreeSet<String>,
     pub(super) files: BTreeMap<ImagePath, File>,
@@ -110,6 +113,8 @@ impl fmt::Display for ImagePath {
 #[serde(deny_unknown_fields)]
 struct RawImage {
     tag: String,
+    /// Only clusters with this addition load the image; all clusters if absent.
+    addition: Option<String>,
     /// Debian packages, unpacked with what they depend on but not configured.
     #[serde(default)]
     packages: Vec<String>,
@@ -202,6 +207,12 @@ impl Image {
         &self.name
     }
 
+    /// The addition that loads the image, or `None` if every cluster does.
+    #[must_use]
+    pub fn addition(&self) -> Option<Addition> {
+        self.addition
+    }
+
     /// What pods write in `image:`, `testbed.local/NAME:TAG` unless it is for another registry.
     #[must_use]
     pub fn reference(&self) -> String {
@@ -219,6 +230,7 @@ impl Image {
     fn validate(name: &str, dir: &Path, raw: RawImage) -> Result<Self> {
         let RawImage {
             tag,
+            addition,
             packages,
             files,
             links,
@@ -238,6 +250,7 @@ impl Image {
             is_tag(&tag),
             "tag {tag:?} is not [A-Za-z0-9][A-Za-z0-9._]*, or is `latest`"
         );
+        let addition = addition.map(|name| name.parse()).transpose()?;
         for package in &packages {
             ensure!(
                 is_package_name(package),
@@ -262,6 +275,7 @@ impl Image {
             registry: REGISTRY.to_owned(),
             name: name.to_owned(),
             tag,
+            addition,
             dir: dir.to_owned(),
             packages: packages.into_iter().collect(),
             files,
@@ -467,132 +481,4 @@ fn is_file_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn image(name: &str, text: &str) -> Result<Image> {
-        Image::validate(name, Path::new("/nowhere"), toml::from_str(text)?)
-    }
-
-    #[test]
-    fn a_full_declaration_is_accepted() {
-        let image = image(
-            "tool-box2",
-            r#"
-            tag = "1.0_a"
-            packages = ["libstdc++6", "git"]
-            files = [
-                { from = "part:coredns/coredns", to = "/coredns" },
-                { from = "cargo:csi-btrfs", to = "/usr/bin/csi", mode = 0o4755 },
-                { from = "./etc/conf", to = "/etc/conf" },
-            ]
-            links = { "/bin/sh" = "busybox" }
-            users = [{ name = "git", id = 1000 }]
-            script = "setup.sh"
-            entrypoint = ["/bin/sh"]
-            env = { HOME = "/tmp" }
-            user = 65532
-            workdir = "/tmp"
-            "#,
-        )
-        .unwrap();
-        assert_eq!(image.reference(), "testbed.local/tool-box2:1.0_a");
-        assert_eq!(
-            image.sources().collect::<Vec<_>>(),
-            ["part:coredns/coredns", "cargo:csi-btrfs"]
-        );
-        let modes: Vec<_> = image.files.values().map(|file| file.mode).collect();
-        assert_eq!(modes, [0o755, 0o644, 0o4755]);
-        let ids: Vec<_> = image.users.iter().map(|user| user.id).collect();
-        assert_eq!(ids, [0, 1000, 65532, 65534]);
-        assert!(image.runtime.env.contains_key("PATH"));
-    }
-
-    #[test]
-    fn wrong_declarations_are_refused_with_the_reason() {
-        const GOOD: &str = "tag = '1'\ncmd = ['x']\n";
-        for (name, text, reason) in [
-            ("", GOOD, "words joined"),
-            ("a--b", GOOD, "words joined"),
-            ("../x", GOOD, "words joined"),
-            ("x", "cmd = ['x']", "missing field `tag`"),
-            ("x", "tag = 'latest'\ncmd = ['x']", "latest"),
-            ("x", "tag = '1-2'\ncmd = ['x']", "tag"),
-            ("x", "tag = '1'", "nothing to run"),
-        ] {
-            assert_refused(name, text, reason);
-        }
-        for (text, reason) in [
-            ("expose = 1", "unknown field"),
-            ("packages = ['--hook']", "package"),
-            ("files = [{from='./a',to='a'}]", "absolute"),
-            ("files = [{from='./a',to='/'}]", "component"),
-            ("files = [{from='./a',to='/a/../b'}]", "component"),
-            ("files = [{from='./a',to='/dev/a'}]", "runtime fills"),
-            ("files = [{from='./../a',to='/a'}]", "below"),
-            ("files = [{from='/etc/a',to='/a'}]", "none of"),
-            ("files = [{from='part:a',to='/a'}]", "part:PART"),
-            ("files = [{from='part:a/..',to='/a'}]", "no binary"),
-            ("files = [{from='cargo:',to='/a'}]", "no binary"),
-            ("files = [{from='./a',to='/a',mode=0o10000}]", "0o7777"),
-            (
-                "files = [{from='./a',to='/a'},{from='./b',to='/a'}]",
-                "twice",
-            ),
-            (
-                "files = [{from='./a',to='/a'}]\nlinks = {'/a'='b'}",
-                "as link",
-            ),
-            ("links = {'/a'=''}", "target"),
-            ("users = [{name='root',id=5}]", "already"),
-            ("users = [{name='a',id=0}]", "already"),
-            ("users = [{name='a:b',id=7}]", "words joined"),
-            ("users = [{name='a',id=7,home='/a:b'}]", "home"),
-            ("script = '../setup.sh'", "script"),
-            ("script = '/setup.sh'", "script"),
-            ("env = {'A=B'='c'}", "env"),
-            ("user = 'app'", "invalid type"),
-            ("workdir = 'tmp'", "workdir"),
-        ] {
-            assert_refused("x", &format!("{GOOD}{text}"), reason);
-        }
-    }
-
-    fn assert_refused(name: &str, text: &str, reason: &str) {
-        let error = match image(name, text) {
-            Ok(image) => panic!("accepted {name:?} {text:?} as {image:?}"),
-            Err(error) => format!("{error:#}"),
-        };
-        assert!(
-            error.contains(reason),
-            "{text:?}: {error:?} does not say {reason:?}"
-        );
-    }
-
-    #[test]
-    fn the_images_of_this_repository_are_well_declared() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
-        let images = Image::load_all(&root).unwrap();
-        let names: Vec<_> = images.iter().map(Image::name).collect();
-        assert!(
-            names.contains(&"pause") && names.contains(&"coredns"),
-            "{names:?}"
-        );
-    }
-
-    #[test]
-    fn files_beside_must_exist() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().join("x");
-        std::fs::create_dir(&dir).unwrap();
-        let declaration = "tag = '1'\ncmd = ['/a']\nfiles = [{from='./a',to='/a'}]";
-        std::fs::write(dir.join(DECLARATION), declaration).unwrap();
-        let error = format!("{:#}", Image::load(&dir).unwrap_err());
-        assert!(
-            error.contains("image x") && error.contains("file a"),
-            "{error}"
-        );
-        std::fs::write(dir.join("a"), "a").unwrap();
-        assert_eq!(Image::load(&dir).unwrap().name(), "x");
-    }
-}
+mod tests;
