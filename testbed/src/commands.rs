@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 
 use crate::{
+    addition::Addition,
     build,
     cluster::{self, Cluster, Folders, KUBECONFIG_VARIABLE, Tier},
     image_cache,
@@ -33,6 +34,9 @@ pub enum Command {
         /// api, node or kwok
         #[arg(long, default_value = "node")]
         tier: Tier,
+        /// Also start these, separated by commas: snapshots, flux, shop
+        #[arg(long, value_delimiter = ',')]
+        with: Vec<Addition>,
     },
     /// End a cluster and remove all of it but the logs
     Down {
@@ -92,7 +96,7 @@ pub enum Command {
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Build { names } => build(&names)?,
-        Command::Up { name, tier } => runtime()?.block_on(up(&name, tier))?,
+        Command::Up { name, tier, with } => runtime()?.block_on(up(&name, tier, &with))?,
         Command::Down { name, all } => down(&name, all)?,
         Command::Status => status()?,
         Command::Env { name } => env(&Cluster::attach(&name)?)?,
@@ -170,10 +174,11 @@ pub fn require_root() -> Result<()> {
     Ok(())
 }
 
-async fn up(name: &str, tier: Tier) -> Result<()> {
+async fn up(name: &str, tier: Tier, with: &[Addition]) -> Result<()> {
     require_root()?;
     build::programs()?;
-    let cluster = Cluster::start(name, tier).await?;
+    let mut cluster = Cluster::start(name, tier).await?;
+    cluster.add(with).await?;
     announce(&cluster);
     let folders = cluster.folders.clone();
     cluster.detach()?;

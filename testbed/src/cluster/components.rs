@@ -375,6 +375,32 @@ pub(super) fn csi_provisioner(pki: &Pki) -> Result<Process> {
     .with("NODE_NAME", NODE))
 }
 
+pub(super) fn snapshot_controller(pki: &Pki) -> Result<Process> {
+    snapshotter("snapshot-controller", pki, [])
+}
+
+pub(super) fn csi_snapshotter(pki: &Pki) -> Result<Process> {
+    let more = [
+        format!("--csi-address={CSI_SOCKET}"),
+        "--extra-create-metadata".to_owned(),
+    ];
+    snapshotter("csi-snapshotter", pki, more)
+}
+
+/// The common arguments of both programs for snapshots.
+fn snapshotter<const N: usize>(name: &str, pki: &Pki, more: [String; N]) -> Result<Process> {
+    let program = parts::binary("external-snapshotter", name)?;
+    let mut process = Process::new(name, program, more);
+    process.arguments.extend([
+        format!("--kubeconfig={}", pki.file(&format!("{name}.kubeconfig"))),
+        "--kube-api-qps=100".to_owned(),
+        "--kube-api-burst=200".to_owned(),
+        // It also asks the driver this often whether a snapshot is ready. The default is 5 minutes.
+        "--retry-interval-max=2s".to_owned(),
+    ]);
+    Ok(process)
+}
+
 pub(super) fn kwok(folders: &Folders, pki: &Pki) -> Result<Process> {
     let arguments = [
         format!("--kubeconfig={}", pki.file("kwok.kubeconfig")),

@@ -3,6 +3,7 @@
 //! Three processes carry it: the *owner* (a test run, `cargo xtask`), the *keeper* beside it and
 //! the *first process* inside (see [`keeper`], [`init`]). The owner decides what runs.
 
+mod additions;
 mod cgroup;
 mod components;
 pub mod control;
@@ -30,7 +31,8 @@ use kube::{
 };
 use sha2::{Digest, Sha256};
 
-pub use crate::images::REGISTRY;
+pub use crate::{addition::Addition, images::REGISTRY};
+pub use additions::FLUX_NAMESPACE;
 pub use cgroup::Cgroup;
 pub use components::{CSI_DRIVER, CSI_SOCKET, NODE};
 pub use control::{Control, Process};

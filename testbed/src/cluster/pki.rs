@@ -29,10 +29,20 @@ const CLIENTS: &[(&str, &str, Option<&str>)] = &[
     ("kube-proxy", "system:kube-proxy", None),
     ("kube-router", "kube-router", None),
     ("kwok", "kwok", Some("system:masters")),
-    // A host process under the rights of the ServiceAccount that the module's RBAC binds.
+    // Host processes under the rights of the ServiceAccounts that the modules' RBAC binds.
     (
         "csi-provisioner",
         "system:serviceaccount:default:csi-provisioner",
+        Some("system:serviceaccounts"),
+    ),
+    (
+        "snapshot-controller",
+        "system:serviceaccount:kube-system:snapshot-controller",
+        Some("system:serviceaccounts"),
+    ),
+    (
+        "csi-snapshotter",
+        "system:serviceaccount:default:csi-snapshotter",
         Some("system:serviceaccounts"),
     ),
 ];
@@ -92,6 +102,13 @@ impl Pki {
             &format!("https://127.0.0.1:{port}"),
         )?;
         Ok(pki)
+    }
+
+    /// That of a cluster that runs.
+    pub(super) fn open(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+        }
     }
 
     /// A file of this folder, as an argument.

@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client};
 
 use super::{Cluster, Process, Tier, components, manifests, pki::Pki, suites, write};
-use crate::{image_cache, layout, parts, process, wait::until};
+use crate::{addition::Addition, image_cache, layout, parts, process, wait::until};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -25,11 +25,19 @@ const LIMIT: Duration = Duration::from_secs(90);
 pub struct Times {
     /// What, and when.
     pub marks: Vec<(&'static str, Duration)>,
+    /// Durations of additions, which all started when the cluster was ready.
+    pub additions: Vec<(Addition, Duration)>,
 }
 
 impl Times {
     fn mark(&mut self, what: &'static str, begin: Instant) {
         self.marks.push((what, begin.elapsed()));
+    }
+
+    /// Returns how much later the cluster was complete because of its additions.
+    pub fn added(&self) -> Duration {
+        let times = self.additions.iter().map(|(_, time)| *time);
+        times.max().unwrap_or_default()
     }
 
     /// From the request to the last mark.
@@ -43,6 +51,10 @@ impl std::fmt::Display for Times {
         for (index, (what, time)) in self.marks.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(out, "{separator}{what} {:.1} s", time.as_secs_f64())?;
+        }
+        for (index, (addition, time)) in self.additions.iter().enumerate() {
+            let separator = if index == 0 { "; additions: " } else { ", " };
+            write!(out, "{separator}{addition} {:.1} s", time.as_secs_f64())?;
         }
         Ok(())
     }
@@ -135,7 +147,7 @@ async fn runtime(cluster: &Cluster) -> Result<()> {
         })
     })
     .await?;
-    let archives = image_cache::archives(&[])?;
+    let archives = image_cache::archives_of(None)?;
     try_join_all(archives.iter().map(|archive| cluster.load_image(archive))).await?;
     Ok(())
 }
@@ -375,19 +387,19 @@ async fn fake_nodes(cluster: &Cluster, pki: &Pki, client: &Client) -> Result<()>
     .await
 }
 
-enum Seen {
+pub(super) enum Seen {
     Yes,
     NotYet(String),
 }
 
 impl Seen {
-    fn not_yet(why: impl std::fmt::Display) -> Self {
+    pub(super) fn not_yet(why: impl std::fmt::Display) -> Self {
         Self::NotYet(why.to_string())
     }
 }
 
 /// Waits for a sight, and gives up at once when a part of the cluster has ended.
-async fn wait_for<F>(cluster: &Cluster, what: &str, look: impl Fn() -> F) -> Result<()>
+pub(super) async fn wait_for<F>(cluster: &Cluster, what: &str, look: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<Seen>>,
 {

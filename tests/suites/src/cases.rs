@@ -1,7 +1,7 @@
 //! Runs cases on fresh clusters of the tiers that they need.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use testbed::commands::announce;
 use testkit::{
-    cluster::{Cluster, Tier},
+    cluster::{Addition, Cluster, Tier},
     junit::{self, CaseResult},
     suite::{self, Case, Place, Summary},
     times,
@@ -28,6 +28,7 @@ macro_rules! case {
             name: $name,
             shows: $shows,
             tier: testkit::cluster::Tier::Node,
+            additions: &[],
             suite: "",
             when: testkit::suite::When::Together,
             limit: std::time::Duration::from_secs(400),
@@ -152,15 +153,25 @@ async fn places(suite: &str, cases: &[Case]) -> Result<BTreeMap<Tier, Place>> {
         return Ok(places);
     }
     for tier in tiers {
-        let cluster = Cluster::start(
+        let mut cluster = Cluster::start(
             &format!("{suite}-{}-{}", std::process::id(), tier.name()),
             tier,
         )
         .await?;
+        cluster.add(&additions(cases, tier)).await?;
         announce(&cluster);
         places.insert(tier, Place::Testbed(Arc::new(cluster)));
     }
     Ok(places)
+}
+
+/// Additions that any case of a tier needs, each once.
+fn additions(cases: &[Case], tier: Tier) -> Vec<Addition> {
+    let of_tier = cases.iter().filter(|case| case.tier == tier);
+    let needed: BTreeSet<Addition> = of_tier
+        .flat_map(|case| case.additions.iter().copied())
+        .collect();
+    needed.into_iter().collect()
 }
 
 /// Ends all of them, also when one does not end.
@@ -248,5 +259,27 @@ impl Report {
         } else {
             ExitCode::FAILURE
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_gets_each_addition_of_its_cases_once() {
+        let case = |tier, additions: &'static [Addition]| Case {
+            tier,
+            additions,
+            ..case!(@ "x", "nothing", |_| Box::pin(async { Ok(String::new()) }))
+        };
+        let cases = [
+            case(Tier::Node, &[Addition::Flux, Addition::Shop]),
+            case(Tier::Node, &[]),
+            case(Tier::Node, &[Addition::Snapshots, Addition::Flux]),
+            case(Tier::Api, &[]),
+        ];
+        assert_eq!(additions(&cases, Tier::Node), Addition::ALL);
+        assert_eq!(additions(&cases, Tier::Api), []);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use env::namespace;
 pub use env::{Env, create, new_namespace};
 
 use crate::{
-    cluster::{Cluster, KUBECONFIG_VARIABLE, Tier, client_config},
+    cluster::{Addition, Cluster, KUBECONFIG_VARIABLE, Tier, client_config},
     junit::{self, CaseResult},
     load::{Load, Ticks},
     times,
@@ -116,6 +116,8 @@ pub struct Case {
     pub suite: &'static str,
     /// Where.
     pub tier: Tier,
+    /// Components that its cluster needs beyond the tier.
+    pub additions: &'static [Addition],
     /// Beside others or not.
     pub when: When,
     /// Longer is a failure; [`CASE_LIMIT`] does for most.
@@ -301,6 +303,13 @@ fn deserves_another(nth: Try, load: Load) -> bool {
 
 async fn judge(case: &Case, place: Option<Place>) -> Outcome {
     match place {
+        Some(Place::External(_)) if !case.additions.is_empty() => {
+            let names: Vec<&str> = case.additions.iter().map(|one| one.name()).collect();
+            Outcome::CannotRun(format!(
+                "needs a cluster of the testbed with {}",
+                names.join(", ")
+            ))
+        }
         Some(place) => attempt(place, case.name, case.limit, case.run).await,
         None => Outcome::CannotRun(format!(
             "needs a cluster of the tier '{}'",
@@ -560,6 +569,7 @@ mod tests {
             shows: "nothing",
             suite: "",
             tier: Tier::Kwok,
+            additions: &[],
             when: When::Together,
             limit: CASE_LIMIT,
             run: |_| async { Ok(String::new()) }.boxed(),

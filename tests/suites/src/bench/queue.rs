@@ -44,6 +44,7 @@ pub(super) async fn run(size: Size) -> Result<ExitCode> {
         name: "queue",
         shows: "delay of a run while runs of another namespace are queued",
         tier: Tier::Kwok,
+        additions: &[],
         suite: "",
         when: When::Alone,
         limit: Duration::from_secs(1800),

@@ -46,6 +46,7 @@ pub(super) async fn run() -> Result<ExitCode> {
         name: "budget",
         shows: "500 runs: writes, Events, deletes, reads and conflicts per run; then quiet",
         tier: Tier::Kwok,
+        additions: &[],
         suite: "",
         when: When::Alone,
         limit: Duration::from_secs(420),

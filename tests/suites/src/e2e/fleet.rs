@@ -62,6 +62,7 @@ pub(super) async fn run(tenants: usize, quiet: Duration) -> Result<ExitCode> {
         name: "fleet",
         shows: "many Tenants: time, writes, memory; then quiet, also after a restart",
         tier: Tier::Kwok,
+        additions: &[],
         suite: "",
         when: When::Alone,
         limit: Duration::from_secs(1200),

@@ -31,6 +31,7 @@ pub(super) async fn run(binaries: &[PathBuf]) -> Result<ExitCode> {
         shows: "processor time of operators per 1,000 TaskRuns",
         suite: "",
         tier: Tier::Kwok,
+        additions: &[],
         when: When::Alone,
         limit: Duration::from_secs(1800),
         run: |env| measure(env).boxed(),
