@@ -4,10 +4,12 @@
 //! - [`junit`] writes the results of a suite for other tools;
 //! - [`operator`] starts the operator under test;
 //! - [`faults`] puts faults between the operator and the API server, and judges the outcome;
-//! - [`git`] serves repositories over https and ssh.
+//! - [`git`] serves repositories over https and ssh;
+//! - [`charts`] serves Helm charts over http.
 //!
 //! For tests only: no release contains it.
 
+pub mod charts;
 pub mod faults;
 pub mod git;
 pub mod junit;
