@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{
     Api, ResourceExt,
-    api::{AttachParams, DeleteParams, LogParams, PostParams},
+    api::{
+        ApiResource, AttachParams, DeleteParams, DynamicObject, GroupVersionKind, LogParams,
+        PostParams,
+    },
 };
 use serde_json::{Value, json};
 use testkit::{cluster::REGISTRY, suite::Env, wait::until};
@@ -182,4 +185,30 @@ fn summary(pod: &Pod) -> String {
         Some(Err(error)) => error.to_string(),
         None => "no status".to_owned(),
     }
+}
+
+/// Objects of a type that has no Rust code here, in the case's namespace.
+pub(crate) fn dynamic(env: &Env, api_version: &str, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(
+        env.client.clone(),
+        &env.namespace,
+        &resource(api_version, kind),
+    )
+}
+
+/// The resource of a type, with the usual plural.
+pub(crate) fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+/// Creates an object of any type in the case's namespace.
+pub(crate) async fn create_any(env: &Env, object: Value) -> Result<DynamicObject> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    let objects = dynamic(env, &text("apiVersion"), &text("kind"));
+    let (kind, object) = (text("kind"), serde_json::from_value(object)?);
+    objects
+        .create(&PostParams::default(), &object)
+        .await
+        .with_context(|| format!("cannot create {kind} '{}'", object.name_any()))
 }
