@@ -212,3 +212,38 @@ pub(crate) async fn create_any(env: &Env, object: Value) -> Result<DynamicObject
         .await
         .with_context(|| format!("cannot create {kind} '{}'", object.name_any()))
 }
+
+/// Status, reason and message of a condition; empty texts if the object has no such condition.
+pub(crate) fn condition(object: &DynamicObject, kind: &str) -> [String; 3] {
+    let found = object.data["status"]["conditions"]
+        .as_array()
+        .and_then(|list| list.iter().find(|one| one["type"] == kind));
+    ["status", "reason", "message"].map(|key| {
+        let value = found.and_then(|one| one[key].as_str());
+        value.unwrap_or_default().to_owned()
+    })
+}
+
+/// Waits until an object is Ready at its generation. Fails at once if it is Stalled.
+pub(crate) async fn ready(
+    objects: &Api<DynamicObject>,
+    name: &str,
+    limit: Duration,
+) -> Result<DynamicObject> {
+    until(&format!("'{name}' to be Ready"), limit, async || {
+        let object = objects.get(name).await?;
+        let [stalled, reason, message] = condition(&object, "Stalled");
+        if stalled == "True" {
+            bail!("'{name}' is stalled: {reason}: {message}");
+        }
+        let is_current =
+            object.data["status"]["observedGeneration"].as_i64() == object.metadata.generation;
+        let [status, reason, message] = condition(&object, "Ready");
+        Ok(if status == "True" && is_current {
+            Ok(object)
+        } else {
+            Err(format!("Ready is '{status}': {reason}: {message}"))
+        })
+    })
+    .await
+}

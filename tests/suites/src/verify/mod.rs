@@ -1,11 +1,14 @@
 //! `cargo xtask testbed verify`: the cluster does what a real one does.
 
 mod fixture;
+mod flux;
 mod kwok;
 mod network;
 mod node;
 mod requests;
+mod shop;
 mod snapshots;
+mod suspend;
 mod workloads;
 
 use std::{process::ExitCode, time::Duration};
@@ -105,6 +108,42 @@ fn cases() -> Vec<Case> {
             "kwok",
             "kwok completes 1,000 Jobs",
             kwok::thousand_jobs
+        ),
+        with(
+            &[Addition::Flux],
+            case!(
+                Node,
+                "kustomization",
+                "Flux applies a Kustomization with its inventory, and prunes",
+                flux::kustomization
+            ),
+        ),
+        with(
+            &[Addition::Flux],
+            case!(
+                Node,
+                "helmrelease",
+                "Flux installs and upgrades a HelmRelease with its release Secrets",
+                flux::helm_release
+            ),
+        ),
+        with(
+            &[Addition::Flux],
+            case!(
+                Node,
+                "suspend",
+                "lastHandledReconcileAt shows a suspension after the running Helm action only",
+                suspend::during_an_action
+            ),
+        ),
+        with(
+            &[Addition::Flux, Addition::Shop],
+            case!(
+                Node,
+                "shop",
+                "the versions of the chart 'shop' migrate and fail as they should",
+                shop::versions
+            ),
         ),
         with(
             &[Addition::Snapshots],
