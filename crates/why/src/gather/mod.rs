@@ -252,7 +252,7 @@ async fn ours(reader: &Reader, kind: &str, name: &str) -> Result<Option<Value>, 
             }
             Ok(Some(value))
         }
-        // The message may contain that a role was not found, which says nothing about the object.
+        // The message may contain that a role was not found. That is no evidence about the object.
         Err(error) if error.forbidden => Err(GatherError::Unreadable(error)),
         // The server sends different messages for a missing object and for an unknown kind.
         Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => {
