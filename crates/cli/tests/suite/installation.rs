@@ -80,7 +80,11 @@ async fn an_installation_without_its_operator_fails_the_check() -> Result<()> {
             lines.any(|line| line.starts_with(&env.namespace) && line.contains("taskrun/shop-7"))
         };
         let said = orc.run("uninstall --check").await?;
-        let said = said.expect(1, &["kubectl delete", "--all --all-namespaces"]);
+        let delete = format!(
+            "kubectl delete taskruns.orchestrator.io shop-7 -n {}",
+            env.namespace
+        );
+        let said = said.expect(1, &[&delete]);
         assert!(own(&said.out), "{}", said.out);
         // A finished run without a finalizer is deleted without an operator. Runs of other tests
         // may exist.
