@@ -26,7 +26,7 @@
 use std::collections::BTreeMap;
 
 use api::{
-    Phase,
+    Phase, names,
     status::{MAX_MESSAGE_CHARS, condition},
     tasks::{docs_names, push_intent},
 };
@@ -121,6 +121,14 @@ fn check_messages(decision: &DocsDecision, stored: &DocsRunStatus) {
     assert!(!status.contains(CANARY));
 }
 
+fn is_preserved(scene: &Scene) -> bool {
+    let annotations = scene.run.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| {
+        all.get(names::PRESERVE)
+            .is_some_and(|value| value == "true")
+    })
+}
+
 fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus) {
     let is_deleting = scene.run.metadata.deletion_timestamp.is_some();
     let spec = &scene.run.spec;
@@ -146,7 +154,14 @@ fn check_effects(scene: &Scene, decision: &DocsDecision, stored: &DocsRunStatus)
                 assert_eq!(decision.status.job_name.as_ref(), Some(&manifest.name));
                 for job in world.children.jobs.iter().filter(|job| is_ours(job)) {
                     let is_forged = job.name == manifest.name;
-                    assert!(job.end.is_some() || is_forged, "'{}' may run", job.name);
+                    // Its limit ends it if someone resumes it.
+                    let is_held = job.suspended && job.limit_seconds == Some(1);
+                    let is_kept = is_held && is_preserved(scene);
+                    assert!(
+                        job.end.is_some() || is_forged || is_kept,
+                        "'{}' may run",
+                        job.name
+                    );
                 }
                 let of_forged = |pod: &PodView| {
                     let mut forged = world
