@@ -321,10 +321,16 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                     );
                     let pods = scene.world.children.pods.iter();
                     let mut of_job = pods.filter(|pod| pod.job_uid.as_ref() == Some(&job.uid));
+                    // Beside an attempt in progress, another agent must not run, not even to keep its log.
+                    let is_orphan = stored.job_name.is_some()
+                        && stored.result.is_none()
+                        && target.optional
+                        && !is_preserved(scene);
                     // At the end, the kubelet had its time.
                     assert!(
                         job.suspended
                             || decision.is_end()
+                            || is_orphan
                             || of_job.all(|pod| pod.phase.is_over()
                                 || pod.node.is_none()
                                 || pod.stop_asked.is_some()
