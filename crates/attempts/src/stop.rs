@@ -133,10 +133,13 @@ fn next_step<'a>(job: &JobView, pods: &[&'a PodView], terms: Terms) -> Stop<'a> 
         // Also if the only Pod has ended: the Job controller replaces a Pod that was disrupted.
         return Stop::Job;
     }
-    let unasked: Vec<&PodView> = within_reach
-        .filter(|pod| pod.limit_seconds != Some(AT_ONCE))
-        .copied()
-        .collect();
+    // A kubelet that waits for a volume does not obey. A view without our limit could hide a container that has started
+    // since. A view that has it hides only what the kubelet had not yet reported.
+    let waits_for_volumes = |pod: &PodView| is_asked(pod) && pod.lacks_sandbox;
+    if !terms.is_preserved && within_reach.clone().all(|pod| waits_for_volumes(pod)) {
+        return Stop::Job;
+    }
+    let unasked: Vec<&PodView> = within_reach.filter(|pod| !is_asked(pod)).copied().collect();
     match (unasked.is_empty(), terms.is_refused) {
         (true, _) => Stop::Asked,
         (false, false) => Stop::Pods(unasked),
@@ -155,6 +158,11 @@ pub(crate) fn is_active(pod: &PodView) -> bool {
 /// that is being deleted or evicted loses its log anyway, and its Job might replace it.
 fn is_within_reach(pod: &PodView) -> bool {
     is_active(pod) && pod.node.is_some() && !pod.is_deleting() && pod.disruption.is_none()
+}
+
+/// Returns whether the Pod has the limit that ends it at once.
+fn is_asked(pod: &PodView) -> bool {
+    pod.limit_seconds == Some(AT_ONCE)
 }
 
 /// Sets the limit of a Pod. If the role of an older installation or a policy rejects this, the Job is limited instead.
@@ -236,6 +244,15 @@ mod tests {
         let leaving = job(|job| job.deleting = Some(Timestamp::UNIX_EPOCH));
         let on_node = pod(|_| {});
         let asked = pod(|pod| pod.limit_seconds = Some(AT_ONCE));
+        let no_sandbox = pod(|pod| {
+            pod.phase = PodPhase::Pending;
+            pod.lacks_sandbox = true;
+        });
+        let asked_without = pod(|pod| {
+            pod.phase = PodPhase::Pending;
+            pod.lacks_sandbox = true;
+            pod.limit_seconds = Some(AT_ONCE);
+        });
         let lowered = pod(|pod| pod.limit_seconds = Some(600));
         // The kubelet was told of the Pod, and has not reported a phase.
         let unseen = pod(|pod| pod.phase = PodPhase::Unknown);
@@ -272,6 +289,24 @@ mod tests {
                 ["pods", "pods", "job", "asked"],
             ),
             ("was asked", running(), vec![&asked], ["asked"; 4]),
+            (
+                "waits for a volume",
+                running(),
+                vec![&no_sandbox],
+                ["pods", "pods", "job", "asked"],
+            ),
+            (
+                "was asked and waits for a volume",
+                running(),
+                vec![&asked_without],
+                ["job", "asked", "job", "asked"],
+            ),
+            (
+                "one of two waits for a volume",
+                running(),
+                vec![&asked_without, &asked],
+                ["asked"; 4],
+            ),
             ("has no Pod", running(), vec![], ["job"; 4]),
             ("has no node", running(), vec![&no_node], ["job"; 4]),
             ("its Pod is deleted", running(), vec![&deleted], ["job"; 4]),
@@ -330,8 +365,7 @@ mod tests {
                 assert_eq!(name(&step), wanted, "{what}, {terms:?}");
                 if let Stop::Pods(chosen) = step {
                     let is_new = |pod: &&&PodView| {
-                        pod.phase == PodPhase::Running && pod.limit_seconds != Some(AT_ONCE)
-                            || pod.phase == PodPhase::Unknown
+                        !pod.phase.is_over() && pod.limit_seconds != Some(AT_ONCE)
                     };
                     let wanted: Vec<&PodView> = pods.iter().filter(is_new).copied().collect();
                     assert_eq!(chosen, wanted, "{what}");

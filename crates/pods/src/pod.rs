@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use api::Timestamp;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{ContainerState, ContainerStatus, Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
 use crate::container::{Reported, short};
 
@@ -38,6 +41,9 @@ pub struct PodView {
     pub failure: Option<Reported>,
     /// The Pod's own limit (`activeDeadlineSeconds`), in seconds. The kubelet ends all containers when it is reached.
     pub limit_seconds: Option<i64>,
+    /// Whether the kubelet reports that the Pod has no sandbox, and none of its containers has ever started. A kubelet
+    /// that waits for a volume of such a Pod obeys the Pod's limit only after up to two minutes, but a deletion at once.
+    pub lacks_sandbox: bool,
     /// Number of all containers in the Pod's spec. See [`message_limit`](crate::message_limit).
     pub containers: usize,
 }
@@ -116,9 +122,29 @@ impl From<&Pod> for PodView {
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.active_deadline_seconds),
+            lacks_sandbox: condition("PodReadyToStartContainers")
+                .is_some_and(|known| known.status == "False")
+                && !has_started(pod),
             containers: containers(pod),
         }
     }
+}
+
+/// Returns whether the kubelet reports that a container of the Pod has started, whoever injected it.
+fn has_started(pod: &Pod) -> bool {
+    let has_run = |state: &ContainerState| state.running.is_some() || state.terminated.is_some();
+    let started = |container: &ContainerStatus| {
+        container.restart_count > 0
+            || container.state.as_ref().is_some_and(has_run)
+            || container.last_state.as_ref().is_some_and(has_run)
+    };
+    let any = |list: &Option<Vec<ContainerStatus>>| {
+        list.as_ref().is_some_and(|list| list.iter().any(started))
+    };
+    let status = pod.status.as_ref();
+    status.is_some_and(|status| {
+        any(&status.init_container_statuses) || any(&status.container_statuses)
+    })
 }
 
 fn containers(pod: &Pod) -> usize {
@@ -179,6 +205,49 @@ mod tests {
             let pod = json!({ "status": { "conditions": [condition] } });
             let pod: Pod = serde_json::from_value(pod).unwrap();
             assert_eq!(PodView::from(&pod).unschedulable.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_pod_lacks_a_sandbox_only_if_the_kubelet_says_so_and_nothing_has_started() {
+        let without = json!([{ "type": "PodReadyToStartContainers", "status": "False" }]);
+        let with = json!([{ "type": "PodReadyToStartContainers", "status": "True" }]);
+        let waits = json!({ "state": { "waiting": { "reason": "ContainerCreating" } } });
+        let runs = json!({ "state": { "running": {} } });
+        let ended = json!({ "state": { "terminated": { "exitCode": 0 } } });
+        let restarts =
+            json!({ "state": { "waiting": {} }, "lastState": { "terminated": { "exitCode": 1 } } });
+        let no = json!([]);
+        for (conditions, init, containers, expected) in [
+            (&without, &no, &json!([waits]), true),
+            (&without, &json!([waits]), &json!([waits]), true),
+            (&without, &no, &no, true),
+            (&with, &no, &json!([waits]), false),
+            // An old kubelet does not report the condition.
+            (&no, &no, &json!([waits]), false),
+            (&without, &no, &json!([waits, runs]), false),
+            (&without, &json!([ended]), &json!([waits]), false),
+            (&without, &no, &json!([restarts]), false),
+        ] {
+            let named = |all: &serde_json::Value| {
+                let mut all = all.clone();
+                for one in all.as_array_mut().unwrap() {
+                    one["name"] = json!("agent");
+                    one["image"] = json!("image");
+                    one["imageID"] = json!("");
+                    one["ready"] = json!(false);
+                    one["restartCount"] = json!(0);
+                }
+                all
+            };
+            let pod = json!({ "status": {
+                "conditions": conditions,
+                "initContainerStatuses": named(init),
+                "containerStatuses": named(containers),
+            } });
+            let case = pod.to_string();
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(PodView::from(&pod).lacks_sandbox, expected, "{case}");
         }
     }
 

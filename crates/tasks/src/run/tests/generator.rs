@@ -333,6 +333,7 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
                 .then(|| said_by(rng, &["", "EvictionByEvictionAPI"])),
             unschedulable: rng.one_in(5).then(|| text(rng)),
             limit_seconds: rng.one_in(5).then(|| *rng.pick(&[1, 600])),
+            lacks_sandbox: rng.one_in(5),
             phase: *rng.pick(&[
                 PodPhase::Pending,
                 PodPhase::Running,

@@ -334,7 +334,8 @@ fn check_effects(scene: &Scene, decision: &RunDecision, stored: &TaskRunStatus) 
                             || of_job.all(|pod| pod.phase.is_over()
                                 || pod.node.is_none()
                                 || pod.stop_asked.is_some()
-                                || pod.disruption.is_some()),
+                                || pod.disruption.is_some()
+                                || (pod.lacks_sandbox && pod.limit_seconds == Some(1))),
                         "deletes a Pod that the kubelet could end"
                     );
                     continue;
