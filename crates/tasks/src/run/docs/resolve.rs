@@ -22,8 +22,9 @@ use super::{
 };
 use crate::{run::run_spec::Docs, time};
 
-/// How long the server is queried for a repository that it does not know.
-const NOT_FOUND: Duration = Duration::from_secs(5);
+/// How long the server is queried for a repository that it does not know. Less than the pause of 5 s between two
+/// queries, so that the second response counts.
+const NOT_FOUND: Duration = Duration::from_secs(4);
 
 /// Waits for the response to the query, or records it.
 pub(super) fn decide(

@@ -399,11 +399,10 @@ pub(super) async fn branch_missing(bench: &Bench) -> Result<String> {
     });
     bench.submit("keyed", more).await?;
     for name in ["nothing", "keyed"] {
-        // The server is asked again after 5 s, and after 10 s more. The second response is final if it comes a little
-        // later than 5 s after the first one, otherwise the third one.
+        // The server is asked again after 5 s, and its second response is final.
         let expect = not_started("RepositoryNotFound")
             .saying(&["nothing.git"])
-            .within(Duration::from_secs(40));
+            .within(Duration::from_secs(15));
         bench.ended(name, &expect).await?;
     }
     untouched(&repository, base.as_ref())?;
