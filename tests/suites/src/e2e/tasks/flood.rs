@@ -32,6 +32,11 @@ const SHARE: (u32, Duration) = (500, Duration::from_secs(20));
 const WHOLE: (u32, Duration) = (2000, Duration::from_secs(180));
 /// `timeoutSeconds` of the chart's probes.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// `failureThreshold` of the chart's probes. On a busy machine, a client may need more than the 20 ms that a full listener
+/// gives it for its request, so a single reset proves nothing.
+const FAILURES: u32 = 3;
+/// At most one request of so many may fail.
+const RARE: usize = 20;
 /// Pause before a closed connection is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -48,25 +53,31 @@ pub(super) async fn silent(env: Env) -> Result<String> {
     let ports = [bench.operator.probe_address, bench.operator.metrics_address];
     let flood = Flood::start(ports, connections);
     let begin = Instant::now();
-    let (mut slowest, mut asked) = (Duration::ZERO, 0);
+    let (mut slowest, mut asked, mut failed) = (Duration::ZERO, 0, Vec::new());
     while begin.elapsed() < duration {
         for path in ["/livez", "/readyz", "/metrics"] {
-            let start = Instant::now();
-            let answer = timeout(PROBE_TIMEOUT, bench.operator.page(path)).await;
-            let result = match answer {
-                Ok(Ok((200, _))) => Ok(()),
-                Ok(Ok((code, _))) => Err(anyhow!("returned {code}")),
-                Ok(Err(error)) => Err(error),
-                Err(_elapsed) => Err(anyhow!("no answer within {PROBE_TIMEOUT:?}")),
-            };
-            if result.is_err() {
+            for failures in 1..=FAILURES {
+                let start = Instant::now();
+                let result = answered(&bench, path).await;
+                slowest = slowest.max(start.elapsed());
+                asked += 1;
+                let Err(error) = result else { break };
                 let after = begin.elapsed().as_secs_f64();
-                tried(result).with_context(|| format!("{path}, {after:.1} s into the flood"))?;
+                let error = error.context(format!("{path}, {after:.1} s into the flood"));
+                if failures == FAILURES {
+                    tried(Err::<(), _>(error))?;
+                } else {
+                    failed.push(format!("{error:#}"));
+                }
             }
-            slowest = slowest.max(start.elapsed());
-            asked += 1;
         }
         sleep(Duration::from_millis(500)).await;
+    }
+    if failed.len() * RARE > asked {
+        tried(Err::<(), _>(anyhow!(
+            "{} of {asked} requests failed: {failed:?}",
+            failed.len()
+        )))?;
     }
     let opened = flood.stop()?;
     let wanted = 2 * u64::from(connections);
@@ -89,10 +100,20 @@ pub(super) async fn silent(env: Env) -> Result<String> {
     }
     bench.done().await?;
     Ok(format!(
-        "{opened} silent connections in {} s; {asked} requests answered, the slowest after {:.2} s",
+        "{opened} silent connections in {} s; {} of {asked} requests answered, the slowest after {:.2} s",
         duration.as_secs(),
+        asked - failed.len(),
         slowest.as_secs_f64()
     ))
+}
+
+async fn answered(bench: &Bench, path: &str) -> Result<()> {
+    match timeout(PROBE_TIMEOUT, bench.operator.page(path)).await {
+        Ok(Ok((200, _))) => Ok(()),
+        Ok(Ok((code, _))) => Err(anyhow!("returned {code}")),
+        Ok(Err(error)) => Err(error),
+        Err(_elapsed) => Err(anyhow!("no answer within {PROBE_TIMEOUT:?}")),
+    }
 }
 
 async fn lease(bench: &Bench) -> Result<LeaseSpec> {
