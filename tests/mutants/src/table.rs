@@ -60,8 +60,8 @@ mutants! {
     EvidenceAfterStop {
         id: "evidence-after-stop",
         class: "partial multi-write",
-        words: "A Job is deleted in the pass that gives its attempt up, before the evidence is stored.",
-        seen_by: "cancel, delete-jobs=kill-after",
+        words: "A Pod is stopped in the pass that gives its attempt up, before the evidence is stored.",
+        seen_by: "cancel, patch-pods=kill-after",
     }
     StopDeletesLog {
         id: "stop-deletes-log",
