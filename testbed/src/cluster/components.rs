@@ -308,6 +308,8 @@ pub(super) fn proxy_config(pki: &Pki) -> Value {
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": pki.file("kube-proxy.kubeconfig")},
         "mode": "iptables",
+        // Also the time until a failed synchronization is repeated.
+        "iptables": {"syncPeriod": "5s"},
         "clusterCIDR": POD_RANGE,
         "hostnameOverride": NODE,
         "bindAddress": NODE_ADDRESS,

@@ -256,6 +256,18 @@ async fn node(
     })
     .await?;
     times.mark("node Ready", begin);
+    // kube-proxy and kube-router create chains of the same tables when they start. When both did so at once, a chain was
+    // missing for kube-proxy, and Services had no rules for minutes.
+    wait_for(cluster, "kube-proxy to write its rules", async || {
+        let rules = ["-w", "-t", "nat", "-S", "KUBE-SERVICES"];
+        let rules = Process::new("rules", "/usr/sbin/iptables", rules);
+        Ok(match control.check(rules, LIMIT).await {
+            Ok(rules) if rules.contains("default/kubernetes:https") => Seen::Yes,
+            Ok(_) => Seen::not_yet("no rule for Service default/kubernetes"),
+            Err(error) => Seen::not_yet(error),
+        })
+    })
+    .await?;
     // Needs the node's range of Pod addresses, which the controller manager has given by now.
     control.start(components::router(pki)?).await?;
 
