@@ -19,7 +19,8 @@ pub struct Explanation {
     pub subject: ObjectRef,
     /// How it stands.
     pub state: State,
-    /// The reason in its status; that of the deepest object where the status is outdated.
+    /// The reason in its status; that of the deepest object where the status is outdated;
+    /// `OperatorDown` while an unfinished object has no operator.
     pub reason: String,
     /// Since when the trouble lasts, or since when it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]

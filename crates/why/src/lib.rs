@@ -8,6 +8,7 @@ mod explain;
 pub mod explanation;
 #[cfg(feature = "gather")]
 pub mod gather;
+pub mod leader;
 mod namespace_conditions;
 mod render;
 mod times;

@@ -108,8 +108,7 @@ pub struct World {
     pub namespace: Option<NamespaceView>,
     /// The operator's Leases; `None` if they could not be read.
     pub leases: Option<Vec<LeaseView>>,
-    /// The Deployments and Pods of an operator that does not lead; `None` if it leads, or if they
-    /// could not be read.
+    /// The Deployments and Pods of the operator; `None` if they could not be read.
     pub operator: Option<OperatorView>,
     /// The CRDs of the target's kind and of the Agent's that could be read.
     pub crds: Vec<CrdView>,
@@ -454,7 +453,8 @@ views! {
     /// The Deployments and Pods of an operator.
     pub struct OperatorView {
         pub deployments: Vec<WorkloadView>,
-        pub pods: Vec<PodView>,
+        /// The Pods, or `None` if they could not be read.
+        pub pods: Option<Vec<PodView>>,
     }
 
     /// A CRD of ours, compared with the schema of this release.

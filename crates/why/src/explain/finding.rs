@@ -156,6 +156,8 @@ pub(super) struct Finding {
     pub(super) next: Vec<Command>,
     /// Whether the cluster contradicts the status. Then the deepest link determines the summary.
     pub(super) is_newer: bool,
+    /// The link of an operator that does not run. It determines the summary, whatever the state is.
+    pub(super) headline: Option<Link>,
 }
 
 impl Finding {
@@ -167,6 +169,7 @@ impl Finding {
             advice: advice.into(),
             next: Vec::new(),
             is_newer: false,
+            headline: None,
         }
     }
 

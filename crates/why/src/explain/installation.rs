@@ -40,9 +40,18 @@ pub(super) fn stopped(world: &World) -> Option<Finding> {
     Some(failing(world, found)?.below([above]))
 }
 
+/// Returns evidence that no Pod of the operator is ready, if that is known. Its leader may still run.
+pub(super) fn not_ready(world: &World, home: &str) -> Option<Evidence> {
+    let mut deployments = world.operator.iter().flat_map(|found| &found.deployments);
+    let deployment = deployments.find(|one| one.meta.namespace == home)?;
+    let (ready, wanted) = (deployment.rollout.ready, deployment.rollout.wanted);
+    let source = format!("Deployment '{}'", deployment.meta.name);
+    (ready == 0).then(|| world.seen(&source, format!("{ready} of {wanted} ready")))
+}
+
 /// Explains the newest Pod of the operator that does not run.
 fn failing(world: &World, found: &OperatorView) -> Option<Finding> {
-    let mut pods: Vec<&PodView> = found.pods.iter().collect();
+    let mut pods: Vec<&PodView> = found.pods.iter().flat_map(|pods| pods.iter()).collect();
     pods.sort_by_key(|pod| std::cmp::Reverse(pod.meta.created.clone()));
     pods.iter().find_map(|pod| not_running(world, pod))
 }

@@ -211,7 +211,9 @@ fn conclude(
         | State::NotProven => from_below.find_map(|link| link.since.clone()),
     };
     let mut outdated = None;
-    if let Some(link) = deepest.filter(|_| finding.is_newer) {
+    let headline = finding.headline.as_ref();
+    let of_headline = headline.and_then(|link| link.since.clone());
+    if let Some(link) = headline.or(deepest.filter(|_| finding.is_newer)) {
         let ObjectRef { kind, name, .. } = &link.object;
         let live = format!("{kind} '{name}': {}", link.message);
         outdated = Some(Outdated {
@@ -226,7 +228,7 @@ fn conclude(
         subject: subject.clone(),
         state: finding.state,
         reason: summary.reason,
-        since: of_trouble.or(summary.since),
+        since: of_headline.or(of_trouble).or(summary.since),
         summary: bounded(&summary.text, TEXT),
         outdated,
         blocker: culprit.filter(blocks).map(|link| Blocker {

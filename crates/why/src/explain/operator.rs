@@ -1,5 +1,7 @@
 //! Whether an operator is running: its Lease, and whether it has reconciled an object.
 
+use crate::leader::{Absence, Installation, Leader, judge};
+
 use super::*;
 
 /// Time in seconds after which an unreconciled object is no longer just queued.
@@ -13,16 +15,21 @@ fn lease(world: &World) -> Option<&LeaseView> {
     leases.max_by_key(|lease| lease.renewed.clone())
 }
 
+/// Judges the holder of a Lease by the operator's Deployment, if that was read.
+fn leader(world: &World, lease: &LeaseView) -> Leader {
+    let operator = world.operator_row().name;
+    let found = world.operator.as_ref();
+    let found = found.map(|found| Installation::of(operator, &lease.namespace, found));
+    judge(lease, world.now.0, found.as_ref())
+}
+
 /// Returns whether a leader exists and renewed the Lease in time.
 fn leads(world: &World, lease: &LeaseView) -> bool {
-    // Clocks of machines differ. An age above twice the duration is too long for that.
-    let limit = lease.duration_seconds.saturating_mul(2).max(PATIENCE);
-    let is_fresh = lease.renewed.is_some() && world.age(lease.renewed.as_ref()) <= limit;
-    lease.holder.is_some() && is_fresh
+    leader(world, lease) == Leader::Leads
 }
 
 /// Returns whether it is certain that there is no leader: the Leases could be read, and none was
-/// renewed in time.
+/// renewed in time by a process that can lead.
 pub(crate) fn is_down(world: &World) -> bool {
     world.leases.is_some() && !lease(world).is_some_and(|lease| leads(world, lease))
 }
@@ -61,9 +68,13 @@ pub(super) fn not_seen(subject: Subject<'_>) -> Option<Finding> {
         None if world.leases.is_some() => down(world),
         None => down(world).then(subject.look_again()),
     };
-    // Before the first reconciliation, the empty status already shows this. Later the status
-    // belongs to an older spec.
-    Some(finding.below([own]).newer_if(observed >= 0))
+    // Before the first reconciliation, the empty status shows that nothing was reconciled, but not
+    // that no operator leads. Later the status belongs to an older spec.
+    Some(
+        finding
+            .below([own])
+            .newer_if(observed >= 0 || is_down(world)),
+    )
 }
 
 /// Explains that a leader exists but has not reconciled the object.
@@ -87,14 +98,32 @@ fn unwatched(subject: Subject<'_>, lease: &LeaseView) -> Finding {
     finding! { Blocked (advice);
         Error ObjectRef::namespaced("Operator", home, "orchestrator"), "NotWatched", "runs, but does not look at this {}{place}", subject.kind;
         seen (renewed) => (lease.holder.as_deref().unwrap_or_default()), lease.renewed.as_ref();
+        seen installation::not_ready(subject.world, home);
         then Some(config).filter(|_| !namespace.is_empty()), logs(subject.world, home);
     }
+}
+
+/// Returns whether another Pod takes the Lease when it expires, because its holder ended. Then an end
+/// of a Pod is no cause that lasts.
+fn is_replaced(world: &World, lease: &LeaseView) -> bool {
+    let is_over = match leader(world, lease) {
+        Leader::Absent(absence) => matches!(
+            absence,
+            Absence::PodDeleted | Absence::PodStopped | Absence::PodRestarted
+        ),
+        Leader::Leads | Leader::Released | Leader::Expired => false,
+    };
+    let mut deployments = world.operator.iter().flat_map(|found| &found.deployments);
+    is_over && deployments.any(|one| one.rollout.ready > 0)
 }
 
 /// Explains that no operator leads, or that the leader is unknown.
 pub(super) fn down(world: &World) -> Finding {
     match (lease(world), installation::stopped(world)) {
-        (Some(lease), stopped) => not_renewed(world, lease, stopped),
+        (Some(lease), stopped) => {
+            let stopped = stopped.filter(|_| !is_replaced(world, lease));
+            not_renewed(world, lease, stopped)
+        }
         (None, stopped) if world.leases.is_some() => never_led(world, stopped),
         (None, _) => {
             let or_blind = match world.operator_row().needs_all_namespaces {
@@ -112,18 +141,15 @@ pub(super) fn down(world: &World) -> Finding {
 fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Finding {
     let (home, renewed) = (&lease.namespace, lease.renewed.as_ref());
     let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.when(at));
-    let (how, holder) = match &lease.holder {
-        Some(holder) => (
-            format!("renewed last at {last}, and should be every few seconds"),
-            holder.as_str(),
-        ),
-        None => (
-            format!("released at {last}, and nobody took it"),
-            "(nobody)",
-        ),
+    let leader = leader(world, lease);
+    let how = match (&leader, &lease.holder) {
+        (Leader::Absent(absence), Some(holder)) => absent(*absence, holder, &last),
+        (_, Some(_)) => format!("it was renewed last at {last}, and should be every few seconds"),
+        (_, None) => format!("it was released at {last}, and nobody took it"),
     };
+    let holder = lease.holder.as_deref().unwrap_or("(nobody)");
     let own = link! {
-        Error ObjectRef::namespaced("Lease", home, &lease.name), "OperatorDown", "no operator leads: it was {how}";
+        Error ObjectRef::namespaced("Lease", home, &lease.name), "OperatorDown", "no operator leads: {how}";
         since renewed; seen "spec.holderIdentity" => (holder), renewed;
     };
     if let Some(stopped) = stopped {
@@ -131,9 +157,12 @@ fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Fi
     }
     let missing = world.operator.as_ref();
     let missing = missing.filter(|found| found.deployments.is_empty());
-    let advice = one_of! { missing;
-        Some(_) => "Install the operator again: namespace '{home}' has no Deployment of it. It continues where it stopped.";
-        None => "Start the operator again, or find out why its Pods do not run. It continues where it stopped.";
+    let seconds = lease.duration_seconds;
+    let advice = one_of! { (missing, &leader);
+        (Some(_), _) => "Install the operator again: namespace '{home}' has no Deployment of it. It continues where it stopped.";
+        (None, Leader::Absent(Absence::PodDeleted | Absence::PodStopped | Absence::PodRestarted)) => "Wait {seconds} s: then the Lease expires, and another Pod of the operator takes it. If none does, find out why its Pods do not run.";
+        (None, Leader::Absent(Absence::OtherProcess)) => "Find out which process holds the Lease, and stop it: the operator's Pods lead only when it expires. Nobody but the chart's operator should hold it.";
+        (None, Leader::Leads | Leader::Released | Leader::Expired | Leader::Absent(_)) => "Start the operator again, or find out why its Pods do not run. It continues where it stopped.";
     };
     finding! { Blocked (advice);
         link own;
@@ -141,6 +170,20 @@ fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Fi
         shell "kubectl describe pods -n {home} {PODS}" => "why its Pods do not run";
         shell "kubectl logs -n {home} {PODS} --prefix --previous --tail=50" => "what the operator said before it ended (without '--previous': what it says now)";
     }
+}
+
+/// Describes why the holder of a fresh Lease cannot lead.
+fn absent(absence: Absence, holder: &str, last: &str) -> String {
+    let why = match absence {
+        Absence::NoReplicas => "its Deployment has 0 replicas",
+        Absence::NoneReady => "no Pod of its Deployment is ready",
+        Absence::NoDeployment => "its Deployment does not exist",
+        Absence::PodDeleted => "its Pod does not exist any more",
+        Absence::PodStopped => "its Pod does not run",
+        Absence::PodRestarted => "its Pod was restarted since",
+        Absence::OtherProcess => "that is no Pod of the operator's Deployment",
+    };
+    format!("'{holder}' renewed it last at {last}, but {why}")
 }
 
 /// Explains a cluster in which no operator ever led.
@@ -199,8 +242,8 @@ pub(super) fn config(world: &World, purpose: &str) -> Option<Command> {
     Some(shell!("kubectl get configmap {place} {PODS} -o yaml" => (purpose)))
 }
 
-/// Adds a missing leader to a finding. Waiting objects need a leader to continue, so for them the
-/// missing leader is the blocker.
+/// Adds a missing leader to a finding, and makes it the headline: the object's own state is older.
+/// Waiting objects need a leader to continue, so for them the missing leader is the blocker.
 pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
     if !is_down(world) {
         return finding;
@@ -220,25 +263,35 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
         State::Ready | State::NotIsolated | State::NotProven if world.tenant.is_some() => {
             "It works on, but no operator leads: what breaks is not repaired, and nothing is proven."
         }
-        State::Blocked | State::Deleting | State::Suspended => "",
+        State::Ready => "Nothing that needs it starts until an operator leads.",
+        State::Blocked | State::Suspended | State::Deleting => "",
         State::Succeeded
         | State::Failed
-        | State::Ready
         | State::NotIsolated
         | State::NotProven
         | State::Unmanaged => return finding,
     };
-    if !effect.is_empty() {
-        finding.advice = format!("{effect} {}", down.advice);
+    let mut links = finding.links.iter();
+    if links.any(|link| link.reason == "OperatorDown") {
+        return finding;
+    }
+    let Some(link) = down.links.last() else {
+        return finding;
+    };
+    // The finalizer of another component can go without an operator.
+    if finding.state != State::Deleting {
+        finding.headline = Some(link.clone());
+    }
+    finding.advice = match (effect, finding.advice.as_str()) {
+        ("", "") => down.advice,
+        ("", after) => format!("{} After that: {after}", down.advice),
+        (effect, _) => format!("{effect} {}", down.advice),
+    };
+    if effect.is_empty() {
+        let first = down.next.into_iter().take(1);
+        finding.next = first.chain(finding.next).collect();
+    } else {
         finding.next = down.next;
     }
-    let mut links = finding.links.iter();
-    let is_noted = links.any(|link| link.reason == "OperatorDown");
-    match down.links.last().filter(|_| !is_noted) {
-        Some(link) => {
-            let (ObjectRef { kind, name, .. }, words) = (&link.object, &link.message);
-            finding.note(text! { "{kind} '{name}': {words}; until an operator leads, nothing is started, judged or stopped" })
-        }
-        None => finding,
-    }
+    finding.note("until an operator leads, nothing is started, judged or stopped".to_owned())
 }

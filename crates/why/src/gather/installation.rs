@@ -1,4 +1,4 @@
-//! Reads the installation of Orchestrator: the CRDs, and an operator that does not lead.
+//! Reads the installation of Orchestrator: the CRDs, and the Deployments and Pods of the operator.
 
 use api::{
     kinds::{self, KindRow},
@@ -16,10 +16,12 @@ use crate::{
     world::{CrdView, OperatorView, PodView, Unreadable, WorkloadView, World},
 };
 
-/// Reads the CRDs and, if no operator leads, its Deployments and Pods.
+/// Reads the CRDs and the operator's Deployments and Pods. A fresh Lease does not prove that its
+/// holder leads.
 pub(super) async fn installation(reader: &Reader, world: &mut World, namespace: Option<&str>) {
     crds(reader, world).await;
-    if is_down(world) {
+    // A user who may not read the Leases may not read the Deployments either.
+    if world.leases.is_some() {
         operator(reader, world, namespace).await;
     }
 }
@@ -63,12 +65,18 @@ async fn operator(reader: &Reader, world: &mut World, namespace: Option<&str>) {
         labelled::<Deployment>(reader, home.as_deref(), &labels),
         labelled::<Pod>(reader, home.as_deref(), &labels),
     );
-    let deployments: Option<Vec<WorkloadView>> = world.keep_list("Deployments", deployments);
-    let pods: Option<Vec<PodView>> = world.keep_list("Pods of the operator", pods);
-    world.operator = deployments.map(|deployments| OperatorView {
-        deployments,
-        pods: pods.unwrap_or_default(),
-    });
+    // Few users may read them. While the Lease is fresh, that is not worth a note.
+    let is_needed = is_down(world);
+    let is_noted = |error: &Unreadable| is_needed || !error.forbidden;
+    let deployments: Option<Vec<WorkloadView>> = match deployments {
+        Err(error) if !is_noted(&error) => None,
+        read => world.keep_list("Deployments", read),
+    };
+    let pods: Option<Vec<PodView>> = match pods {
+        Err(error) if !is_noted(&error) => None,
+        read => world.keep_list("Pods of the operator", read),
+    };
+    world.operator = deployments.map(|deployments| OperatorView { deployments, pods });
 }
 
 /// Lists objects of the operator. A failure names the operator, because the same kind can be readable

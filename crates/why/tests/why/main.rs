@@ -15,6 +15,8 @@ mod files;
 #[cfg(test)]
 mod goes;
 #[cfg(test)]
+mod leader;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod tenant_build;

@@ -209,7 +209,10 @@ fn operator_pod(container: Value, more: Value) -> PodView {
 /// Returns a world without a leader, with these objects of the operator.
 fn without_leader(deployments: Vec<WorkloadView>, pods: Vec<PodView>) -> Scene {
     let mut scene = Scene::new(unseen()).lease(None, "09:41:00");
-    scene.0.operator = Some(OperatorView { deployments, pods });
+    scene.0.operator = Some(OperatorView {
+        deployments,
+        pods: Some(pods),
+    });
     scene
 }
 
