@@ -49,6 +49,22 @@ pub enum Absence {
     OtherProcess,
 }
 
+impl Absence {
+    /// Describes the reason, as the end of a sentence about the holder.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::NoReplicas => "its Deployment has 0 replicas",
+            Self::NoneReady => "no Pod of its Deployment is ready",
+            Self::NoDeployment => "its Deployment does not exist",
+            Self::PodDeleted => "its Pod does not exist any more",
+            Self::PodStopped => "its Pod does not run",
+            Self::PodRestarted => "its Pod was restarted since",
+            Self::OtherProcess => "it is no Pod of the operator's Deployment",
+        }
+    }
+}
+
 /// The Deployment and the Pods that can lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {

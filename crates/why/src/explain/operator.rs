@@ -143,7 +143,10 @@ fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Fi
     let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.when(at));
     let leader = leader(world, lease);
     let how = match (&leader, &lease.holder) {
-        (Leader::Absent(absence), Some(holder)) => absent(*absence, holder, &last),
+        (Leader::Absent(absence), Some(holder)) => {
+            let why = absence.describe();
+            format!("'{holder}' renewed it last at {last}, but {why}")
+        }
         (_, Some(_)) => format!("it was renewed last at {last}, and should be every few seconds"),
         (_, None) => format!("it was released at {last}, and nobody took it"),
     };
@@ -170,20 +173,6 @@ fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Fi
         shell "kubectl describe pods -n {home} {PODS}" => "why its Pods do not run";
         shell "kubectl logs -n {home} {PODS} --prefix --previous --tail=50" => "what the operator said before it ended (without '--previous': what it says now)";
     }
-}
-
-/// Describes why the holder of a fresh Lease cannot lead.
-fn absent(absence: Absence, holder: &str, last: &str) -> String {
-    let why = match absence {
-        Absence::NoReplicas => "its Deployment has 0 replicas",
-        Absence::NoneReady => "no Pod of its Deployment is ready",
-        Absence::NoDeployment => "its Deployment does not exist",
-        Absence::PodDeleted => "its Pod does not exist any more",
-        Absence::PodStopped => "its Pod does not run",
-        Absence::PodRestarted => "its Pod was restarted since",
-        Absence::OtherProcess => "that is no Pod of the operator's Deployment",
-    };
-    format!("'{holder}' renewed it last at {last}, but {why}")
 }
 
 /// Explains a cluster in which no operator ever led.

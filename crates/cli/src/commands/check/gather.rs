@@ -31,11 +31,14 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde::de::DeserializeOwned;
+use why::{
+    leader::Candidate,
+    world::{LeaseView, PodView},
+};
 
 use super::{
     view::{
-        Backend, BindingView, DeploymentView, Known, LeaseView, Permission, PolicyView, State,
-        WebhookView,
+        Backend, BindingView, DeploymentView, Known, Permission, PolicyView, State, WebhookView,
     },
     webhooks::{self, Concerning},
 };
@@ -161,8 +164,18 @@ async fn deployments(server: &Server) -> Known<Vec<DeploymentView>> {
     let all = list(api, which, "Deployment", "deployments.apps").await?;
     let each = all.iter().map(|one| async move {
         let mut view = deployment(one);
-        if view.ready < view.wanted {
-            view.unready = unready(server, &view).await;
+        let is_unready = view.ready < view.wanted;
+        match pods(server, &view).await {
+            Ok(pods) => {
+                if is_unready {
+                    view.unready = Ok(pods.iter().filter_map(not_ready).collect());
+                }
+                let candidates = pods.iter().map(|pod| Candidate::from(&PodView::from(pod)));
+                view.pods = Some(candidates.collect());
+            }
+            Err(why) if is_unready => view.unready = Err(why),
+            // A user of a ready operator needs no permission for its Pods.
+            Err(_unneeded) => {}
         }
         view
     });
@@ -184,6 +197,7 @@ fn deployment(one: &Deployment) -> DeploymentView {
         ready: status.ready_replicas.unwrap_or_default(),
         is_rolled_out: is_seen && status.updated_replicas.unwrap_or_default() >= wanted,
         unready: Ok(Vec::new()),
+        pods: None,
     }
 }
 
@@ -193,16 +207,14 @@ fn label(meta: &ObjectMeta, name: &str) -> String {
     value.cloned().unwrap_or_default()
 }
 
-/// Describes the Pods of a Deployment that are not ready.
-async fn unready(server: &Server, of: &DeploymentView) -> Known<Vec<String>> {
+/// Lists the Pods of a Deployment.
+async fn pods(server: &Server, of: &DeploymentView) -> Known<Vec<Pod>> {
     let api: Api<Pod> = Api::namespaced(server.client.clone(), &of.namespace);
     let labels = format!(
         "app.kubernetes.io/name=orchestrator,{COMPONENT}={}",
         of.operator
     );
-    let which = ListParams::default().labels(&labels);
-    let pods = list(api, which, "Pod", "pods").await?;
-    Ok(pods.iter().filter_map(not_ready).collect())
+    list(api, ListParams::default().labels(&labels), "Pod", "pods").await
 }
 
 /// Returns why a Pod is not ready, or `None` if it is.
@@ -237,20 +249,10 @@ async fn leases(server: &Server) -> BTreeMap<&'static str, Known<Vec<LeaseView>>
         let api: Api<Lease> = Api::all(server.client.clone());
         let which = ListParams::default().fields(&format!("metadata.name={}", operator.lease));
         let found = list(api, which, "Lease", "leases.coordination.k8s.io").await;
-        let views = found.map(|all| all.iter().map(lease).collect());
+        let views = found.map(|all| all.iter().map(LeaseView::from).collect());
         (operator.name, views)
     });
     join_all(each).await.into_iter().collect()
-}
-
-fn lease(one: &Lease) -> LeaseView {
-    let spec = one.spec.clone().unwrap_or_default();
-    LeaseView {
-        namespace: one.metadata.namespace.clone().unwrap_or_default(),
-        holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
-        renewed: spec.renew_time.map(|time| time.0),
-        duration_seconds: spec.lease_duration_seconds.unwrap_or(15).into(),
-    }
 }
 
 async fn policies(server: &Server) -> Known<Vec<PolicyView>> {

@@ -7,8 +7,12 @@ use api::{
     policy::Policies,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use why::{
+    leader::{Deployment, Installation, Leader, judge},
+    world::LeaseView,
+};
 
-use super::view::{Backend, DeploymentView, LeaseView, State, WebhookView};
+use super::view::{Backend, DeploymentView, State, WebhookView};
 use crate::text::{count, span};
 
 /// The oldest supported minor version of Kubernetes 1.
@@ -16,9 +20,6 @@ const OLDEST_KUBERNETES: u32 = 34;
 
 /// Maximum number of missing parts of a schema that are named.
 const NAMED: usize = 3;
-
-/// Time in seconds within which a Lease counts as fresh, at least. Clocks of machines differ.
-const PATIENCE: i64 = 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -266,34 +267,59 @@ fn lease(state: &State, operator: &OperatorRow) -> Finding {
         Some(Err(why)) => return unread(check, why),
         None => return unread(check, "it was not asked for"),
     };
-    let newest: Option<&LeaseView> = leases.iter().max_by_key(|lease| lease.renewed);
+    let newest: Option<&LeaseView> = leases.iter().max_by_key(|lease| lease.renewed.clone());
     let Some(lease) = newest else {
         let detail = "does not exist in any namespace: no operator ever led";
         return finding(check, Verdict::Failed, detail);
     };
     let home = &lease.namespace;
-    let age = lease
-        .renewed
-        .map(|at| crate::text::between(at, state.now).max(0));
-    let limit = lease.duration_seconds.saturating_mul(2).max(PATIENCE);
-    match (&lease.holder, age) {
-        (None, _) => finding(
-            check,
+    let renewed = lease.renewed.as_ref().map(|at| at.0);
+    let age = renewed.map_or_else(
+        || "at an unknown time".to_owned(),
+        |at| format!("{} ago", span(crate::text::between(at, state.now))),
+    );
+    let holder = lease.holder.as_deref().unwrap_or_default();
+    let leader = judge(lease, state.now, installed(state, operator, home).as_ref());
+    let (verdict, detail) = match leader {
+        Leader::Released => (
             Verdict::Failed,
             format!("was released in namespace '{home}', and no operator took it"),
         ),
-        (Some(_), None) => finding(check, Verdict::Failed, "was never renewed"),
-        (Some(holder), Some(age)) if age > limit => finding(
-            check,
+        Leader::Expired => (
             Verdict::Failed,
-            format!("'{holder}' renewed it {} ago; no operator leads", span(age)),
+            format!("'{holder}' renewed it {age}; no operator leads"),
         ),
-        (Some(holder), Some(age)) => finding(
-            check,
-            Verdict::Ok,
-            format!("held by '{holder}', renewed {} ago", span(age)),
+        Leader::Absent(absence) => (
+            Verdict::Failed,
+            format!(
+                "no operator leads: '{holder}' renewed it {age}, but {}",
+                absence.describe()
+            ),
         ),
-    }
+        Leader::Leads => (Verdict::Ok, format!("held by '{holder}', renewed {age}")),
+    };
+    finding(check, verdict, detail)
+}
+
+/// Returns the Deployment and the Pods in the namespace of a Lease, or `None` if they could not be
+/// read.
+fn installed(state: &State, operator: &OperatorRow, home: &str) -> Option<Installation> {
+    let deployments = match &state.deployments {
+        Ok(all) => all,
+        // The check of the versions reports it.
+        Err(_unread) => return None,
+    };
+    let mut of_operator = deployments.iter();
+    let found = of_operator.find(|one| one.operator == operator.name && one.namespace == home);
+    Some(Installation {
+        operator: operator.name.to_owned(),
+        deployment: found.map(|one| Deployment {
+            name: one.name.clone(),
+            wanted: one.wanted,
+            ready: one.ready,
+        }),
+        pods: found.and_then(|one| one.pods.clone()),
+    })
 }
 
 fn policies(state: &State, operator: &OperatorRow) -> Vec<Finding> {

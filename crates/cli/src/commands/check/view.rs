@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{Timestamp, kinds::KindRow};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use why::{leader::Candidate, world::LeaseView};
 
 /// A part of the state, or why it could not be read.
 pub(super) type Known<T> = Result<T, String>;
@@ -48,16 +49,8 @@ pub(super) struct DeploymentView {
     pub(super) is_rolled_out: bool,
     /// The Pods that are not ready, with the reason.
     pub(super) unready: Known<Vec<String>>,
-}
-
-/// The Lease of an operator.
-#[derive(Debug, Clone)]
-pub(super) struct LeaseView {
-    pub(super) namespace: String,
-    /// `None`: the Lease was released.
-    pub(super) holder: Option<String>,
-    pub(super) renewed: Option<Timestamp>,
-    pub(super) duration_seconds: i64,
+    /// The Pods that can lead, or `None` if they could not be read.
+    pub(super) pods: Option<Vec<Candidate>>,
 }
 
 /// A ValidatingAdmissionPolicy of the installation.

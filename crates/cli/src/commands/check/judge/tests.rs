@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
 use api::{Timestamp, kinds, tasks::TASK_RUN};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, from_value, to_value};
+use why::leader::{Candidate, Program};
 
 use super::*;
 use crate::commands::check::view::{BindingView, Known, Permission, PolicyView};
@@ -16,6 +18,11 @@ fn established(crd: &CustomResourceDefinition) -> CustomResourceDefinition {
     crd["status"] = serde_json::json!({ "conditions": [{ "type": "Established", "status": "True",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "", "message": "" }] });
     from_value(crd).unwrap()
+}
+
+/// Returns the name of a Pod of this operator.
+fn pod(operator: &str) -> String {
+    format!("orchestrator-{operator}-6d5f-abcde")
 }
 
 /// An installation of both operators without any trouble.
@@ -48,15 +55,20 @@ fn well() -> State {
                 ready: 2,
                 is_rolled_out: true,
                 unready: Ok(Vec::new()),
+                pods: Some(vec![Candidate {
+                    name: pod(operator.name),
+                    program: Program::Runs(Some(at("2026-01-01T00:30:00Z"))),
+                }]),
             })
             .collect()),
         leases: operators
             .clone()
             .map(|operator| {
                 let lease = LeaseView {
+                    name: operator.lease.to_owned(),
                     namespace: "system".to_owned(),
-                    holder: Some("pod-a".to_owned()),
-                    renewed: Some(at("2026-01-01T00:59:56Z")),
+                    holder: Some(format!("{}_1", pod(operator.name))),
+                    renewed: Some(Time(at("2026-01-01T00:59:56Z"))),
                     duration_seconds: 15,
                 };
                 (operator.name, Ok(vec![lease]))
@@ -253,10 +265,27 @@ fn each_fault_is_found() {
         ),
         (
             "Lease stale",
-            |state| lease_of(state).renewed = Some(at("2026-01-01T00:59:29Z")),
+            |state| lease_of(state).renewed = Some(Time(at("2026-01-01T00:59:29Z"))),
             Verdict::Failed,
             "Lease orchestrator-tasks",
-            "'pod-a' renewed it 31s ago",
+            "'orchestrator-tasks-6d5f-abcde_1' renewed it 31s ago",
+        ),
+        (
+            "leader killed",
+            |state| {
+                let pods = tasks(state).pods.as_mut().unwrap();
+                pods[0].program = Program::Ended;
+            },
+            Verdict::Failed,
+            "Lease orchestrator-tasks",
+            "no operator leads: 'orchestrator-tasks-6d5f-abcde_1' renewed it 4s ago, but its Pod does not run",
+        ),
+        (
+            "Lease held by another process",
+            |state| lease_of(state).holder = Some("vm_1".to_owned()),
+            Verdict::Failed,
+            "Lease orchestrator-tasks",
+            "but it is no Pod of the operator's Deployment",
         ),
         (
             "Lease unreadable",
@@ -372,6 +401,9 @@ fn each_fault_is_found() {
         change(&mut state);
         let mut found = findings(&state);
         found.retain(|one| one.verdict != Verdict::Ok);
+        // Without its Deployment, an operator does not lead either.
+        let is_deployment = check.starts_with("Deployment of operator");
+        found.retain(|one| !is_deployment || one.check != "Lease orchestrator-tasks");
         let [one] = found.as_slice() else {
             panic!("{name}: {found:#?}");
         };
@@ -427,4 +459,31 @@ fn an_operator_that_is_off_is_no_fault_and_none_at_all_is_one() {
     let found = findings(&state);
     let failed = found.iter().find(|one| one.verdict == Verdict::Failed);
     assert!(failed.unwrap().detail.contains("install the chart"));
+}
+
+/// A fresh Lease is no evidence of an operator that cannot run.
+#[test]
+fn a_lease_without_a_deployment_that_can_lead_fails() {
+    let cases: [(&str, Break); 3] = [
+        ("its Deployment has 0 replicas", |state| {
+            tasks(state).wanted = 0;
+        }),
+        ("its Deployment does not exist", |state| {
+            state.deployments.as_mut().unwrap().remove(0);
+        }),
+        ("no Pod of its Deployment is ready", |state| {
+            tasks(state).ready = 0;
+            tasks(state).pods = None;
+        }),
+    ];
+    for (words, change) in cases {
+        let mut state = well();
+        change(&mut state);
+        let found = findings(&state);
+        let mut leases = found.iter();
+        let lease = leases.find(|one| one.check == "Lease orchestrator-tasks");
+        let lease = lease.unwrap();
+        assert_eq!(lease.verdict, Verdict::Failed, "{words}");
+        assert!(lease.detail.contains(words), "{}", lease.detail);
+    }
 }
