@@ -28,6 +28,11 @@ pub(super) enum NamespaceOwnership {
 
 pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
     let name = state.context.namespace();
+    if is_of_the_operator(state) {
+        return NamespaceOwnership::NotOwned(format!(
+            "namespace '{name}' is the operator's own, which no Tenant can adopt; left unchanged. Delete this Tenant, and create it with another 'namespace'"
+        ));
+    }
     let Some(namespace) = &state.world.namespace else {
         return NamespaceOwnership::Owned(vec![Effect::Ensure(Box::new(build::namespace(
             state.context,
@@ -62,8 +67,18 @@ pub(super) fn ownership(state: TenantState<'_>) -> NamespaceOwnership {
     NamespaceOwnership::NotOwned(taken(state, namespace))
 }
 
-/// Returns whether the namespace belongs to this Tenant.
+/// Returns whether the Tenant requests the namespace in which the operator runs. The Tenant's policies
+/// and its quota would stop the operator, and its deletion would delete the operator.
+fn is_of_the_operator(state: TenantState<'_>) -> bool {
+    state.context.namespace() == state.context.settings.probe_namespace
+}
+
+/// Returns whether the namespace belongs to this Tenant. The operator's own namespace never does, also
+/// with the Tenant's label.
 pub(super) fn is_own(state: TenantState<'_>, namespace: &NamespaceView) -> bool {
+    if is_of_the_operator(state) {
+        return false;
+    }
     match namespace.owner_uid.as_deref() {
         Some(owner) => owner == names::label_value(state.context.uid),
         // Someone removed the label, or the namespace was released.

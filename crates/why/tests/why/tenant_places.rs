@@ -282,3 +282,22 @@ impl Site {
         self
     }
 }
+
+/// An annotation offers nothing to a Tenant that requests the operator's own namespace.
+#[test]
+fn the_namespace_of_the_operator_is_not_offered() {
+    let adopt = json!({ "orchestrator.io/adopt": "acme" });
+    let mut site = Site::bare(taken()).foreign(json!({}), adopt);
+    for lease in site.0.leases.iter_mut().flat_map(|all| all.iter_mut()) {
+        PLACE.clone_into(&mut lease.namespace);
+    }
+    let found = why::explain(&site.0);
+    let blocker = found.blocker.as_ref().unwrap();
+    assert_eq!(found.state, Blocked, "{found:#?}");
+    assert!(
+        blocker.message.contains("in which the operator runs"),
+        "{found:#?}"
+    );
+    let mut commands = found.next_steps.iter();
+    assert!(!commands.any(|one| one.command.contains("annotate")));
+}

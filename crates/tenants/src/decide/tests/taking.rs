@@ -55,6 +55,52 @@ fn r55_a_foreign_namespace_is_refused_and_untouched() {
     assert!(cluster.is_released);
 }
 
+/// The Tenant's policies would cut the operator off, and its deletion would delete the operator.
+#[test]
+fn the_namespace_of_the_operator_is_never_taken() {
+    let own = |change: fn(&mut NamespaceView)| {
+        let mut namespace = NamespaceView {
+            name: "orchestrator".to_owned(),
+            ..foreign()
+        };
+        change(&mut namespace);
+        Some(namespace)
+    };
+    let cases = [
+        ("not in the cache", None),
+        ("not offered", own(|_| {})),
+        ("offered", own(|one| one.adopt = Some("shop".to_owned()))),
+        (
+            "retained",
+            own(|one| one.retained_from = Some("shop".to_owned())),
+        ),
+        (
+            "adopted by an earlier release",
+            own(|one| one.owner_uid = Some("uid-shop".to_owned())),
+        ),
+    ];
+    for (name, namespace) in cases {
+        let mut spec = Cluster::full_spec();
+        spec["namespace"] = json!("orchestrator");
+        let mut cluster = Cluster::new(spec);
+        assert_eq!(cluster.world.settings.probe_namespace, "orchestrator");
+        cluster.world.namespace.clone_from(&namespace);
+        let decision = cluster.settle();
+        assert_eq!(effects_of(&decision), Vec::<String>::new(), "{name}");
+        assert_eq!(decision.verdict.reason, Reason::NamespaceTaken, "{name}");
+        assert_eq!(decision.verdict.state, State::Stalled, "{name}");
+        let message = &decision.verdict.message;
+        assert!(message.contains("the operator's own"), "{message}");
+        assert!(message.contains("another 'namespace'"), "{message}");
+        // The spec's policy 'Delete' does not delete the operator.
+        cluster.delete();
+        let decision = cluster.settle();
+        assert_eq!(effects_of(&decision), Vec::<String>::new(), "{name}");
+        assert!(cluster.is_released, "{name}");
+        assert_eq!(cluster.world.namespace, namespace, "{name}");
+    }
+}
+
 #[test]
 fn a_namespace_that_is_offered_is_taken() {
     for offer in [

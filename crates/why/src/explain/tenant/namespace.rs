@@ -17,6 +17,9 @@ pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
     if namespace.deleting.is_some() {
         return Some(dying(tenant, namespace));
     }
+    if operator::namespace(tenant.world) == Some(tenant.namespace) {
+        return Some(of_the_operator(tenant));
+    }
     if tenant.is_own(namespace) {
         return None;
     }
@@ -30,6 +33,16 @@ pub(super) fn find(tenant: Tenant<'_>) -> Option<Finding> {
         true => offered(tenant, namespace),
         false => taken(tenant, namespace),
     })
+}
+
+/// Explains that the Tenant requests the operator's own namespace, which no annotation can offer.
+fn of_the_operator(tenant: Tenant<'_>) -> Finding {
+    let (place, name) = (tenant.namespace, tenant.name());
+    finding! { Blocked "'spec.namespace' cannot be changed: delete Tenant '{name}' (nothing of namespace '{place}' is touched), and create it with another namespace.";
+        Error tenant.place(), Reason::NamespaceTaken, "is the namespace in which the operator runs: no Tenant can adopt it";
+        since tenant.meta.created.as_ref(); seen tenant.world.seen("namespace of the operator's Lease", place);
+        then tenant.object().delete("to create this one again with another 'namespace'");
+    }
 }
 
 fn absent(tenant: Tenant<'_>) -> Finding {
