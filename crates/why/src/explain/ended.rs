@@ -156,8 +156,15 @@ fn failed(run: Run<'_>, result: &RunResult) -> Finding {
 /// Explains a cancelled run. The cause is in the run itself, so its own link is the deepest.
 fn cancelled(run: Run<'_>, result: &RunResult) -> Finding {
     let ran = took(result).replace(" after", " for");
+    let was_cancelled = result.reason.as_deref() == Some(Reason::Cancelled.name());
     let pod = result.pod_name.as_ref().map(|pod| {
         let how = match (&result.started_at, result.exit_code) {
+            (Some(_), Some(code)) if was_cancelled => {
+                format!(
+                    "Pod '{pod}' ran{ran}, and ended with exit code {code} after it was stopped"
+                )
+            }
+            // The attempt had ended before someone cancelled the run.
             (Some(_), Some(code)) => format!("Pod '{pod}' ran{ran} and exited with code {code}"),
             (Some(_), None) => format!("Pod '{pod}' ran{ran}"),
             (None, _) => format!("Pod '{pod}' was stopped before the agent started"),
@@ -395,8 +402,12 @@ pub(super) fn settling(run: Run<'_>, pod: &PodView) -> Finding {
                 message => format!(": \"{message}\""),
             };
             let name = docs::container_words(run, pod);
-            let sentence = format!("{name} exited with code {code} ({reason}){words}");
-            (sentence, exit.finished.map(Time))
+            let finished = exit.finished.map(Time);
+            let sentence = match was_stopped(pod, finished.as_ref()) {
+                true => format!("{name} ended with exit code {code} after it was stopped{words}"),
+                false => format!("{name} exited with code {code} ({reason}){words}"),
+            };
+            (sentence, finished)
         }
         None => {
             let (reason, message) = (&pod.reason, &pod.message);
@@ -426,6 +437,15 @@ pub(super) fn settling(run: Run<'_>, pod: &PodView) -> Finding {
         seen "container state" => (&pod.phase), finished;
         then Some(run.logs(pod)).filter(|_| pod.has_log()), run.look_again(), commands::controllers();
     }
+}
+
+/// Returns whether a container of the Pod was stopped before it ended at this time. Then exit code 0 is
+/// no success: many programs exit with it after SIGTERM.
+fn was_stopped(pod: &PodView, finished: Option<&Time>) -> bool {
+    let deleting = pod.meta.deleting.as_ref();
+    // The kubelet reports this reason for the limit with which the operator stops a Pod.
+    pod.reason == "DeadlineExceeded"
+        || deleting.is_some_and(|at| finished.is_none_or(|end| end >= at))
 }
 
 /// Returns a container that runs on although the one that counts has ended. A Pod of ours has none, so another component

@@ -147,8 +147,13 @@ fn late(run: Run<'_>, result: &RunResult) -> Explained {
         Some(_) => "Read the agent's log for the cause of the delay. Then raise",
         None => "Raise",
     };
+    // Many programs exit with code 0 after SIGTERM.
+    let code = match result.exit_code {
+        Some(0) => "; it ended with exit code 0 after it was stopped",
+        Some(_) | None => "",
+    };
     (
-        text! { "the agent did not end within {limit} and was stopped{}", took(result) },
+        text! { "the agent did not end within {limit} and was stopped{}{code}", took(result) },
         text! { "{start} 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
         change,
     )

@@ -19,6 +19,8 @@ mod leader;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod stopped;
+#[cfg(test)]
 mod tenant_build;
 #[cfg(test)]
 mod tenant_parts;
