@@ -1,7 +1,7 @@
 //! The containers of a run's Pod. A TaskRun's Pod has one relevant container. A DocsRun's Pod has
 //! three that run one after the other: two init containers and the main container.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, Pod};
 
 /// The container in which the agent runs.
 pub(crate) const AGENT: &str = "agent";
@@ -32,10 +32,23 @@ pub(crate) fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus
         .find(|one| one.name == name)
 }
 
-/// Returns whether the container has started and therefore has a log.
+/// Returns whether the container has started and therefore has a log. A container that the runtime
+/// could not start has ended, but never ran.
 pub(crate) fn has_started(pod: &Pod, name: &str) -> bool {
     let state = status(pod, name).and_then(|one| one.state.as_ref());
-    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    let has_run = |ended: &ContainerStateTerminated| {
+        let reason = ended.reason.as_deref();
+        !matches!(reason, Some("StartError" | "ContainerCannotRun"))
+    };
+    state.is_some_and(|state| {
+        state.running.is_some() || state.terminated.as_ref().is_some_and(has_run)
+    })
+}
+
+/// Returns whether the kubelet evicted the Pod. It then removes the containers with their logs.
+pub(crate) fn is_evicted(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    status.is_some_and(|status| status.reason.as_deref() == Some("Evicted"))
 }
 
 /// Returns the status of the current container: the first step that has not succeeded, otherwise

@@ -177,6 +177,10 @@ fn advice(error: &Error) -> Vec<Advice> {
                 (Some(_) | None, _) => Vec::new(),
             }
         }
+        // The log of a run needs both.
+        Error::Denied(request, _) if matches!(request.resource, "pods" | "pods/log") => {
+            vec![("to see which permissions are missing", "check".to_owned())]
+        }
         Error::Files(_)
         | Error::Unknown { .. }
         | Error::Denied { .. }

@@ -42,7 +42,9 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
             let number = attempt.unwrap_or_else(|| last_attempt(&run, &pods));
             let pod = of_attempt(&pods, run.version(), number);
             match pod {
-                Some(pod) if containers::has_started(pod, container) => {
+                Some(pod)
+                    if containers::has_started(pod, container) && !containers::is_evicted(pod) =>
+                {
                     attempt = Some(number);
                     is_any = true;
                     let log = Log {
@@ -268,11 +270,17 @@ fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
     let which = format!("attempt {attempt} of {}{version}", run.name);
     let is_over = run.outcome().is_some();
     let message = match pod {
+        Some(pod) if containers::is_evicted(pod) => {
+            format!("{which} has no log any more: {}", evicted(pod))
+        }
         Some(pod) => match other_step(pod, container) {
             Some(step) => {
                 format!("{which} has no log of container '{container}': it has not started; {step}")
             }
-            None => format!("{which} has no log: its container has not started"),
+            None => format!(
+                "{which} has no log: its container has not started{}",
+                start_error(pod, container)
+            ),
         },
         None if !has_begun(run) => {
             let state = match is_over {
@@ -281,7 +289,10 @@ fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
             };
             format!("{which} has no log: {state}; {}", clean(&run.message()))
         }
-        None if !is_over => format!("{which} has no Pod now"),
+        None if !is_over => format!(
+            "{which} has no log: its Pod no longer exists, and no other one exists yet; {}",
+            clean(&run.message())
+        ),
         None => {
             let known = match evidence(run).as_str() {
                 "" => "status.result says nothing about it".to_owned(),
@@ -301,6 +312,24 @@ fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failu
         ]
     };
     Failure::Gone { message, next }
+}
+
+/// Describes an eviction, with the message of the kubelet.
+fn evicted(pod: &Pod) -> String {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let message = pod.status.as_ref().and_then(|one| one.message.as_deref());
+    let message = message.map_or_else(String::new, |message| format!(": {message}"));
+    clean(&format!(
+        "the kubelet evicted Pod '{name}', and deleted its log{message}"
+    ))
+}
+
+/// Formats the message of a container that the runtime could not start, after a colon.
+fn start_error(pod: &Pod, container: &str) -> String {
+    let state = containers::status(pod, container).and_then(|one| one.state.as_ref());
+    let ended = state.and_then(|state| state.terminated.as_ref());
+    let message = ended.and_then(|ended| ended.message.as_deref());
+    message.map_or_else(String::new, |message| clean(&format!(": {message}")))
 }
 
 /// Returns whether a container of this version has ever started. The status records its Pod, its
@@ -390,8 +419,57 @@ mod tests {
         let running = json!({ "contextVersion": 1, "phase": "Running", "attempts": 1,
             "startedAt": "2026-01-01T00:00:00Z" });
         let failure = gone(&a_run(&json!({}), &running), 1, None, AGENT);
-        assert!(failure.message().ends_with("has no Pod now"));
+        assert!(
+            failure
+                .message()
+                .contains("has no log: its Pod no longer exists, and no other one exists yet"),
+            "{failure:?}"
+        );
         assert_eq!(failure.advice()[0].1, "why shop-7");
+    }
+
+    #[test]
+    fn an_eviction_and_a_failed_start_leave_no_log() {
+        let failed = json!({ "contextVersion": 1, "attempts": 1, "phase": "Failed",
+            "conditions": [condition("Finished", "True", "Failed"), condition("Succeeded", "False", "Failed")] });
+        let run = a_run(&json!({}), &failed);
+        let status = |state: serde_json::Value, more: serde_json::Value| {
+            let mut pod = pod("p", "1", "1", "2026-01-01T00:00:00Z");
+            let mut status = json!({ "phase": "Failed", "containerStatuses": [{ "name": "agent",
+                "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state }] });
+            for (name, value) in more.as_object().unwrap() {
+                status[name] = value.clone();
+            }
+            pod.status = Some(serde_json::from_value(status).unwrap());
+            pod
+        };
+        let evicted = status(
+            json!({ "terminated": { "exitCode": 137 } }),
+            json!({ "reason": "Evicted", "message": "The node was low on resource: memory." }),
+        );
+        assert!(containers::is_evicted(&evicted));
+        let failure = gone(&run, 1, Some(&evicted), AGENT);
+        assert_eq!(
+            failure.message(),
+            "attempt 1 of TaskRun 'shop-7', version 1, has no log any more: the kubelet evicted Pod 'p', and deleted its log: The node was low on resource: memory."
+        );
+        assert_eq!(failure.advice()[0].1, "describe shop-7");
+        let unstarted = status(
+            json!({ "terminated": { "exitCode": 128, "reason": "StartError", "message": "no such file" } }),
+            json!({}),
+        );
+        assert!(!containers::has_started(&unstarted, AGENT));
+        assert!(!containers::is_evicted(&unstarted));
+        assert!(
+            gone(&run, 1, Some(&unstarted), AGENT)
+                .message()
+                .ends_with("has no log: its container has not started: no such file")
+        );
+        let ended = status(
+            json!({ "terminated": { "exitCode": 1, "reason": "Error" } }),
+            json!({}),
+        );
+        assert!(containers::has_started(&ended, AGENT));
     }
 
     #[test]

@@ -100,18 +100,26 @@ fn there(run: Run<'_>, result: &RunResult) -> &'static str {
     }
 }
 
-/// Adds the command that reads the log, or a note that the log was deleted with the Pod.
+/// The note about a container that did not start.
+const NO_LOG: &str = "there is no log: the container never started";
+
+/// Adds the command that reads the log, or the reason why there is no log.
 fn with_logs(run: Run<'_>, result: &RunResult, finding: Finding) -> Finding {
     match run.pod_of_result(result) {
         Some(pod) if pod.is_evicted() => {
             finding.note("the kubelet evicted the Pod and deleted its log".to_owned())
         }
-        Some(pod) => finding.then(Some(run.logs(pod)).filter(|_| pod.has_log())),
-        None if result.pod_name.is_some()
-            && result.started_at.is_some()
-            && !is_start_failure(result)
-            && run.was_read("pods") =>
-        {
+        Some(pod) if pod.has_log() => finding.then(run.logs(pod)),
+        Some(pod) if matches!(pod.state(), ContainerState::Unknown) => finding,
+        Some(_) => finding.note(NO_LOG.to_owned()),
+        None if is_start_failure(result) => finding.note(NO_LOG.to_owned()),
+        None if result.pod_name.is_some() && !run.was_read("pods") => {
+            let namespace = run.namespace;
+            rows! { finding;
+                shell "kubectl auth can-i get pods --subresource=log -n {namespace}" => "whether you may read the log, if its Pod still exists";
+            }
+        }
+        None if result.pod_name.is_some() && result.started_at.is_some() => {
             let why = one_of! { run.phase();
                 RunPhase::Succeeded | RunPhase::Failed => "; some minutes after the end Jobs are cleaned up, unless the run's 'childTTL' or the annotation {}=\"true\" keeps them", names::PRESERVE;
                 RunPhase::Pending | RunPhase::Running => "";
