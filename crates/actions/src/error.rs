@@ -1,6 +1,6 @@
 //! Errors of the actions.
 
-use api::{kinds, tasks::TASK_RUN};
+use api::{error::chain, kinds, tasks::TASK_RUN};
 use kube::core::Status;
 
 use crate::{FilesError, ObjectName, Outcome};
@@ -246,21 +246,6 @@ fn causes(status: &Status) -> Vec<String> {
     } else {
         causes
     }
-}
-
-/// Joins an error and its causes. A cause whose text is already contained is left out.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ mod submit;
 pub use context::{Added, add as add_context};
 pub use delete::{Deleted, delete};
 pub use docs::run_docs_again;
-pub use error::{Error, Request, chain};
+pub use error::{Error, Request};
 pub use files::{FILES, FilesError, check as check_files};
 pub use lifecycle::{Change, Changed, blocked_by, change, run_again};
 pub use object::{Object, ObjectName, get, objects};

@@ -9,6 +9,7 @@ pub mod content;
 pub mod crd;
 pub mod deadline;
 pub mod decide;
+pub mod error;
 pub mod external;
 pub mod kinds;
 pub mod messages;

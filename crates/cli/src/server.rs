@@ -87,7 +87,7 @@ fn wrong(paths: &[PathBuf], error: &KubeconfigError) -> Failure {
         let path = path.display();
         return Failure::client(format!("the kubeconfig '{path}' cannot be read: {cause}"));
     }
-    let chain = actions::chain(error);
+    let chain = api::error::chain(error);
     Failure::client(format!("the kubeconfig {named} cannot be used: {chain}"))
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use api::{
     Reason,
     decide::{ErrorClass, ReconcileError},
+    error::chain,
     messages,
 };
 use kube::{Error, core::Status};
@@ -58,24 +59,9 @@ pub fn from_kube(request: Request<'_>, error: &Error) -> ReconcileError {
         other => ReconcileError::new(
             ErrorClass::Transient,
             Reason::ApiUnavailable,
-            format!("no answer to {request}: {}", error_chain(other)),
+            format!("no answer to {request}: {}", chain(other)),
         ),
     }
-}
-
-/// Returns an error with its causes, in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut chain = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let text = next.to_string();
-        if !chain.contains(&text) {
-            chain.push_str(": ");
-            chain.push_str(&text);
-        }
-        cause = next.source();
-    }
-    chain
 }
 
 fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {

@@ -16,6 +16,7 @@
 
 use std::{future::pending, pin::pin, time::Duration};
 
+use api::error::chain;
 use futures::{Stream, StreamExt};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 use kube::{
@@ -32,8 +33,7 @@ use tokio::{
 };
 
 use crate::{
-    cache::version_of, clock::Clock, fault::error_chain, health::Health, metrics::Metrics,
-    supervise::Shutdown,
+    cache::version_of, clock::Clock, health::Health, metrics::Metrics, supervise::Shutdown,
 };
 
 mod election;
@@ -386,6 +386,6 @@ fn describe(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         format!("{} ({})", status.message, status.code)
     } else {
-        error_chain(error)
+        chain(error)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{convert::Infallible, fmt, time::Duration};
 
-use api::crd::lacking;
+use api::{crd::lacking, error::chain};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{sleep, timeout};
@@ -98,7 +98,8 @@ impl SchemaCheck {
                 }
                 // The watches report an API server that does not respond. It says nothing about the CRD.
                 Ok(Err(error)) => {
-                    tracing::debug!(crd = name, %error, "the CRD could not be read");
+                    let error = chain(&error);
+                    tracing::debug!(crd = name, error, "the CRD could not be read");
                     continue;
                 }
                 Err(_elapsed) => {

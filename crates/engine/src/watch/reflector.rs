@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use api::error::chain;
 use futures::{FutureExt, StreamExt};
 use kube::{
     Api, Resource,
@@ -29,7 +30,6 @@ use super::{
 };
 use crate::{
     cache::{Cache, Identity},
-    fault::error_chain,
     guard::Guard,
     health::Health,
     key::Key,
@@ -239,7 +239,7 @@ where
     }
 
     fn interrupted(&self, error: &watcher::Error) {
-        let (resource, why) = (self.resource, error_chain(error));
+        let (resource, why) = (self.resource, chain(error));
         self.metrics.watch_error(resource);
         if self.health.watch_health().interrupted(self.number, &why) {
             tracing::warn!(

@@ -4,6 +4,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use api::{
+    error::chain,
     kinds::{self, KindRow},
     status::bounded,
 };
@@ -169,7 +170,7 @@ impl Reader {
                 matches!(status.code, 401 | 403),
                 status.message.clone(),
             )),
-            Ok(Err(error)) => Err(unreadable(false, error.to_string())),
+            Ok(Err(error)) => Err(unreadable(false, chain(&error))),
             Err(_elapsed) => {
                 let why = format!("no answer within {} s", self.timeout.as_secs());
                 Err(unreadable(false, why))
