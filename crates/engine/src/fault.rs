@@ -210,9 +210,17 @@ impl<'a> FailedWebhook<'a> {
     }
 }
 
+/// The start of a message about a webhook that could not be called.
+const WEBHOOK: &str = "the admission webhook '";
+
+/// Returns whether the message of an error is about a webhook that could not be called.
+pub(crate) fn is_failed_webhook(message: &str) -> bool {
+    message.starts_with(WEBHOOK)
+}
+
 impl fmt::Display for FailedWebhook<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "the admission webhook '{}'", self.name)?;
+        write!(out, "{WEBHOOK}{}'", self.name)?;
         if let Some((service, namespace)) = self.service {
             write!(out, " (Service '{service}' in namespace '{namespace}')")?;
         }

@@ -12,7 +12,7 @@ use kube::Resource;
 use super::{Abort, Reconciler, is_too_late};
 use crate::{
     apply::ResourcePath,
-    fault::Request,
+    fault::{Request, is_failed_webhook},
     key::Key,
     kind::Kind,
     status_update::{self, Observed},
@@ -71,9 +71,10 @@ impl<K: Kind> Reconciler<K> {
         tracing::warn!(kind, object = %key, "{fault}");
         let now = self.clock.now();
         let stored = K::status(object).cloned().unwrap_or_default();
-        let fault = known_cause(stored.progress()).unwrap_or(fault);
         let observed = Observed::of(decision);
         let generation = object.meta().generation.unwrap_or(0);
+        let request = request_of(effect, |request| request.to_string());
+        let fault = known_cause(stored.progress(), generation, &request).unwrap_or(fault);
         // A finished object does not change any more.
         let Some(status) = status_update::status_after_error(
             &stored,
@@ -102,17 +103,22 @@ impl<K: Kind> Reconciler<K> {
     }
 }
 
-/// Returns the stored error if it already names a webhook. The webhook is then the likely cause again, and the report only
-/// removes the time of the next try, which has passed.
-fn known_cause(stored: &CommonStatus) -> Option<ReconcileError> {
+/// Returns the stored error if it already names a webhook that rejects this request, for this generation of the spec.
+/// The webhook is then the likely cause again, and the report only removes the time of the next try, which has passed.
+///
+/// An older error is no cause of this write: one of another request, of another spec, or the rejection of a Pod by a
+/// policy. Users would look for the wrong thing.
+fn known_cause(stored: &CommonStatus, generation: i64, request: &str) -> Option<ReconcileError> {
     let reason = Reason::AdmissionDenied;
-    let is_known = stored.reason.as_deref() == Some(reason.name());
+    let is_current = stored.observed_generation == generation;
+    let is_known = is_current && stored.reason.as_deref() == Some(reason.name());
     let message = stored.message.clone().filter(|_| is_known)?;
-    Some(ReconcileError::new(ErrorClass::Transient, reason, message))
+    let is_same = is_failed_webhook(&message) && message.contains(request);
+    is_same.then(|| ReconcileError::new(ErrorClass::Transient, reason, message))
 }
 
-/// Returns the error for a write that has had no response yet.
-fn slow(effect: &Effect) -> ReconcileError {
+/// Passes the request of an effect to `use_request`.
+fn request_of<T>(effect: &Effect, use_request: impl FnOnce(Request<'_>) -> T) -> T {
     let (verb, path) = match effect {
         Effect::Ensure(manifest) => ("create", ResourcePath::from(&**manifest)),
         Effect::Apply(manifest) => ("patch", ResourcePath::from(&**manifest)),
@@ -130,12 +136,18 @@ fn slow(effect: &Effect) -> ReconcileError {
         ),
     };
     let resource = path.resource_path();
-    let request = Request {
+    use_request(Request {
         verb,
         resource: &resource,
         name: path.name,
-    };
-    let message = messages::hangs(request, REPORT_WRITE_AFTER.as_secs());
+    })
+}
+
+/// Returns the error for a write that has had no response yet.
+fn slow(effect: &Effect) -> ReconcileError {
+    let message = request_of(effect, |request| {
+        messages::hangs(request, REPORT_WRITE_AFTER.as_secs())
+    });
     ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
 }
 
@@ -146,19 +158,56 @@ mod tests {
     /// A webhook that hangs at each try stays the reason, and the time of the try that has begun is removed.
     #[test]
     fn a_webhook_that_is_known_stays_the_cause_of_a_write_that_hangs() {
-        let stored = |reason: &str| CommonStatus {
+        const MESSAGE: &str = "the admission webhook 'checks.example' did not answer in time, so 'create jobs' of 'a' is refused: x";
+        const CREATE: &str = "'create jobs' of 'a'";
+        let stored = |reason: &str, message: &str| CommonStatus {
+            observed_generation: 2,
             reason: Some(reason.to_owned()),
-            message: Some("the words".to_owned()),
+            message: Some(message.to_owned()),
             ..CommonStatus::default()
         };
-        let fault = known_cause(&stored("AdmissionDenied")).unwrap();
+        let fault = known_cause(&stored("AdmissionDenied", MESSAGE), 2, CREATE).unwrap();
         assert_eq!(
             (fault.reason, &*fault.message),
-            (Reason::AdmissionDenied, "the words")
+            (Reason::AdmissionDenied, MESSAGE)
         );
         for reason in ["Progressing", "ApiUnavailable", "Denied"] {
-            assert!(known_cause(&stored(reason)).is_none(), "{reason}");
+            assert!(
+                known_cause(&stored(reason, MESSAGE), 2, CREATE).is_none(),
+                "{reason}"
+            );
         }
-        assert!(known_cause(&CommonStatus::default()).is_none());
+        let denied = |message: &str| stored("AdmissionDenied", message);
+        let older = [
+            ("another spec", denied(MESSAGE), 3, CREATE),
+            (
+                "another request",
+                denied(MESSAGE),
+                2,
+                "'delete jobs' of 'a'",
+            ),
+            ("another object", denied(MESSAGE), 2, "'create jobs' of 'b'"),
+            (
+                "a policy that rejected it",
+                denied(
+                    "'create jobs' of 'a' is refused: ValidatingAdmissionPolicy 'p' denied request: no",
+                ),
+                2,
+                CREATE,
+            ),
+            (
+                "the end of an earlier attempt",
+                denied("attempt 1 of 3 failed: the Pod cannot be created: it is forbidden"),
+                2,
+                CREATE,
+            ),
+        ];
+        for (name, stored, generation, request) in older {
+            assert!(
+                known_cause(&stored, generation, request).is_none(),
+                "{name}"
+            );
+        }
+        assert!(known_cause(&CommonStatus::default(), 0, CREATE).is_none());
     }
 }
