@@ -39,7 +39,9 @@ fn commands() -> Result<(Vec<Step>, Vec<Step>)> {
 pub(super) async fn with_operator(shell: &Shell) -> Result<String> {
     active(shell).await?;
     let (steps, _) = commands()?;
-    removed(shell, &steps).await
+    let removed = removed(shell, &steps).await?;
+    repeated(shell, &steps).await?;
+    Ok(removed)
 }
 
 /// The chart is uninstalled first, and the deletion of the runs already waits.
@@ -58,7 +60,24 @@ pub(super) async fn without_operator(shell: &Shell) -> Result<String> {
         !waits.status.success(),
         "the runs were deleted without an operator: they were not active"
     );
-    removed(shell, &steps).await
+    let removed = removed(shell, &steps).await?;
+    repeated(shell, &steps).await?;
+    Ok(removed)
+}
+
+/// Runs the commands again, after they removed everything. A reader whose first try was interrupted
+/// begins again.
+async fn repeated(shell: &Shell, steps: &[Step]) -> Result<()> {
+    for Step { command, .. } in steps.iter().filter(|step| !is_check(step)) {
+        let checked = shell.check(command).await;
+        checked.with_context(|| format!("'{command}' cannot be repeated"))?;
+    }
+    Ok(())
+}
+
+/// Returns whether the command only reports. It fails while there is something to report.
+fn is_check(step: &Step) -> bool {
+    step.command.starts_with("orc uninstall --check")
 }
 
 /// Installs the chart with all operators, and starts runs that do not end by themselves.
@@ -126,7 +145,7 @@ async fn removed(shell: &Shell, steps: &[Step]) -> Result<String> {
     for step in steps {
         let begun = Instant::now();
         let command = &step.command;
-        if command.starts_with("orc uninstall --check") {
+        if is_check(step) {
             lists(shell, step).await?;
         } else {
             shell.check(command).await?;
@@ -194,7 +213,7 @@ mod tests {
     #[test]
     fn each_documented_command_has_an_end() {
         let (with, without) = commands().unwrap();
-        assert!(with.len() >= 6 && without.len() >= 9);
+        assert!(with.len() >= 7 && without.len() >= 8);
         for Step { command, .. } in with.iter().chain(&without) {
             let is_bounded = !command.contains("kubectl delete") || command.contains(" --timeout=");
             assert!(is_bounded, "{command}");
@@ -204,10 +223,23 @@ mod tests {
             .position(|step| step.command.starts_with("helm uninstall"));
         let runs = with
             .iter()
-            .position(|step| step.command.contains("delete taskruns"));
+            .position(|step| step.command.contains("taskruns") && step.command.contains("delete"));
         assert!(
             runs.is_some() && runs < uninstall,
             "the operator is needed for the runs"
         );
+    }
+
+    /// After an interruption, a reader begins again with the first command.
+    #[test]
+    fn each_documented_command_can_be_repeated() {
+        let (with, without) = commands().unwrap();
+        for step in with.iter().chain(&without) {
+            let command = &step.command;
+            // A selector that matches nothing is no error, unless the type does not exist.
+            let selects = command.starts_with("kubectl delete jobs,configmaps ");
+            let is_repeatable = command.contains(" --ignore-not-found") || selects;
+            assert!(is_repeatable || is_check(step), "{command}");
+        }
     }
 }
