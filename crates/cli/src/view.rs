@@ -14,6 +14,9 @@ use crate::{
     text::{Tone, clean, count},
 };
 
+/// The meaning of each symbol, in one line below a tree.
+pub(crate) const LEGEND: &str = "✓ ok · ● in progress · ○ waiting · ‖ suspended · ⊘ being deleted · ! needs attention · ✗ failed";
+
 /// The state of an object: a symbol, a text and its meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {

@@ -31,6 +31,7 @@ pub(crate) async fn run(verb: TargetArgs, session: &mut Session<'_>) -> Result<E
         let place = clean(&place.namespace);
         session.line(&format!("{head} in namespace '{place}'"))?;
         session.print(&of_tenant(&family, paint))?;
+        session.line(&legend(paint))?;
         for why in &family.unread {
             session.remark(&format!("not shown: {}", clean(why)))?;
         }
@@ -41,7 +42,12 @@ pub(crate) async fn run(verb: TargetArgs, session: &mut Session<'_>) -> Result<E
     let head = labelled(kind, &run.metadata, Some(&standing), paint);
     session.line(&head)?;
     session.print(&render(&run, &children, paint))?;
+    session.line(&legend(paint))?;
     Ok(Exit::Ok)
+}
+
+fn legend(paint: Paint) -> String {
+    paint.apply(Tone::Dim, view::LEGEND)
 }
 
 /// Renders the children as branches, without the run itself.
@@ -192,6 +198,37 @@ mod tests {
             of_tenant(&family, paint),
             "└─ no children that you may list\n"
         );
+    }
+
+    /// Without color, the symbols and the text say the same.
+    #[test]
+    fn each_mark_is_in_the_legend_and_color_changes_no_mark() {
+        let (plain, colored) = (Paint { is_on: false }, Paint { is_on: true });
+        let pod = |phase: &str| -> Pod {
+            from_value(json!({ "metadata": { "name": "x" }, "status": { "phase": phase } }))
+                .unwrap()
+        };
+        let job = |condition: &str| {
+            let conditions = json!([{ "type": condition, "status": "True" }]);
+            from_value(json!({ "status": { "conditions": conditions } })).unwrap()
+        };
+        let phases = ["Succeeded", "Failed", "Running", "Pending", "Unknown"];
+        let jobs = ["Complete", "Failed", "Suspended", "Other"];
+        let all = phases.map(|phase| view::pod(&pod(phase))).into_iter();
+        let all = all.chain(jobs.map(|condition| view::job(&job(condition))));
+        let all = all.chain(
+            [(0, 1), (1, 2), (2, 2), (0, 0)]
+                .map(|(ready, wanted)| view::workload(Some(ready), Some(wanted))),
+        );
+        for standing in all {
+            let mark = format!("{} ", standing.symbol);
+            assert!(view::LEGEND.contains(&mark), "{standing:?}");
+            for paint in [plain, colored] {
+                let label = labelled("Pod", &ObjectMeta::default(), Some(&standing), paint);
+                assert!(label.contains(&standing.text()), "{label}");
+            }
+        }
+        assert_eq!(legend(plain), view::LEGEND);
     }
 
     #[test]
