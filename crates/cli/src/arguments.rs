@@ -48,7 +48,7 @@ pub(crate) enum Verb {
     Logs(Logs),
     /// List the Events of a run or a tenant and its children, oldest first
     Events(Events),
-    /// Create a TaskRun from files and folders, or a DocsRun with 'submit docs'
+    /// Create a TaskRun from files and directories, or a DocsRun with 'submit docs'
     Submit(Submit),
     /// Change the context of a run
     #[command(subcommand)]
@@ -64,7 +64,7 @@ pub(crate) enum Verb {
     Cancel(RunArgs),
     /// Delete runs with their Jobs, Pods, logs and ConfigMaps
     Delete(Delete),
-    /// Retry a run: the next version of a TaskRun, or another DocsRun on the same branch
+    /// Run a finished run again: the next version of a TaskRun, or another DocsRun
     Retry(Retry),
     /// Suspend a run (its container is stopped) or a tenant (it is scaled to zero)
     Suspend(TargetArgs),
@@ -72,7 +72,7 @@ pub(crate) enum Verb {
     Resume(TargetArgs),
     /// Check the installation: CRDs, operators, Leases, policies, webhooks, permissions, versions
     Check(Check),
-    /// List what would keep an uninstallation waiting: unfinished runs and finalizers
+    /// List the unfinished runs and finalizers that would block an uninstallation
     Uninstall(Uninstall),
     /// Print the versions of orc, Kubernetes and the operators
     Version,
@@ -408,6 +408,17 @@ pub(crate) fn with_folder_docs(mut arguments: Vec<OsString>) -> Vec<OsString> {
         && rest.iter().any(is_of_task)
     {
         *folder = OsString::from("./docs");
+    }
+    arguments
+}
+
+/// Converts `help COMMAND` to `COMMAND --help`, and `help` alone to `--help`. The help of clap for such a
+/// line would list each command a second time in every reference.
+pub(crate) fn with_help_behind(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let before = globals_before(&arguments);
+    if arguments.get(before).is_some_and(|word| word == "help") {
+        arguments.remove(before);
+        arguments.push(OsString::from("--help"));
     }
     arguments
 }

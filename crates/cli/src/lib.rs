@@ -118,7 +118,7 @@ fn command(environment: &Environment) -> clap::Command {
 }
 
 fn parse(arguments: Vec<OsString>, environment: &Environment) -> Result<Arguments, clap::Error> {
-    let arguments = arguments::with_folder_docs(arguments);
+    let arguments = arguments::with_folder_docs(arguments::with_help_behind(arguments));
     let mut command = command(environment);
     let mut matches_of = |arguments: Vec<OsString>| {
         let program = [OsString::from(environment.program)];
@@ -215,6 +215,25 @@ mod tests {
         assert!(err.contains("'--color'"), "{err}");
         let (code, _, err) = said("orc", "");
         assert!(code == 2 && err.contains("Usage: orc"), "{err}");
+    }
+
+    #[test]
+    fn help_of_a_command_is_the_same_in_both_forms() {
+        for (line, same) in [
+            ("help", "--help"),
+            ("help get", "get --help"),
+            ("-n team help context add", "context add --help"),
+            ("help submit docs", "submit docs --help"),
+        ] {
+            let (code, out, err) = said("orc", line);
+            assert_eq!((code, err.as_str()), (0, ""), "{line}");
+            assert_eq!(out, said("orc", same).1, "{line}");
+        }
+        let (code, _, err) = said("orc", "help approve");
+        assert!(code == 2 && err.contains("'approve'"), "{err}");
+        // An object may have this name.
+        let line = ["get", "agent", "help"].map(OsString::from).to_vec();
+        assert_eq!(arguments::with_help_behind(line.clone()), line);
     }
 
     #[test]

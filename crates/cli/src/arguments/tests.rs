@@ -176,6 +176,22 @@ fn each_verb_explains_itself_and_each_of_its_flags() {
     check(&Arguments::command());
 }
 
+/// The list of commands has one line for each: what the command does, in the imperative.
+#[test]
+fn each_verb_has_one_sentence_in_the_imperative() {
+    let imperatives = [
+        "Add", "Cancel", "Change", "Check", "Create", "Delete", "Describe", "Explain", "List",
+        "Print", "Resume", "Run", "Show", "Suspend", "Wait",
+    ];
+    for verb in Arguments::command().get_subcommands() {
+        let about = verb.get_about().unwrap().to_string();
+        let first = about.split(' ').next().unwrap();
+        assert!(imperatives.contains(&first), "{}: {about}", verb.get_name());
+        let is_one = !about.ends_with('.') && !about.contains(". ") && !about.contains('\n');
+        assert!(is_one, "{}: {about}", verb.get_name());
+    }
+}
+
 #[test]
 fn durations() {
     assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
