@@ -107,12 +107,10 @@ pub enum Program {
 
 impl From<&PodView> for Candidate {
     fn from(pod: &PodView) -> Self {
-        let is_over = matches!(pod.phase.as_str(), "Succeeded" | "Failed");
         // Other parties may inject containers before the operator's.
         let mut containers = pod.containers.iter();
         let operator = containers.find(|one| one.name == CONTAINER);
         let program = match operator.or(pod.containers.first()) {
-            _ if is_over => Program::Ended,
             Some(container) => match &container.state {
                 ContainerState::Running { since } => Program::Runs(*since),
                 ContainerState::Ended(_) => Program::Ended,
@@ -122,9 +120,10 @@ impl From<&PodView> for Candidate {
             },
             None => Program::Runs(None),
         };
+        let is_over = matches!(pod.phase.as_str(), "Succeeded" | "Failed");
         Self {
             name: pod.meta.name.clone(),
-            program,
+            program: if is_over { Program::Ended } else { program },
         }
     }
 }
