@@ -20,6 +20,7 @@ use crate::{
     flux::{FluxObject, FluxState, HelmReleaseView, KustomizationView},
     health::{Expectation, FluxMember, Health, check},
     object::{ObjectId, ObjectKind},
+    versions,
     world::{AppWorld, Discovery, Objects, Seen},
 };
 
@@ -30,9 +31,10 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 #[must_use]
 pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppStatus> {
     let stored = input.object.status.clone().unwrap_or_default();
+    let world = input.world;
     let state = AppState {
-        world: input.world,
-        was_ready: stored.progress.is_true(condition::READY),
+        world,
+        stored: &stored,
         now: input.now,
     };
     let result = judge(&state);
@@ -45,16 +47,20 @@ pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppSta
         Report::Changing(_) => AppPhase::Pending,
         Report::Waiting(_) | Report::Stalled(_) => AppPhase::Degraded,
     };
-    let status = status::observed(stored, input.world);
+    let new_success = state.settles_at();
+    let status = status::observed(stored, world);
     let decision = Decision::status_only(status, phase, result.verdict());
-    decision.requeue_at(time::after(input.now, MAX_AGE))
+    let decision = decision.requeue_at(time::after(input.now, MAX_AGE));
+    match new_success {
+        Some(at) => decision.requeue_at(at),
+        None => decision,
+    }
 }
 
 /// The inputs of a decision.
 struct AppState<'a> {
     world: &'a AppWorld,
-    /// Whether the stored status is Ready.
-    was_ready: bool,
+    stored: &'a ManagedAppStatus,
     now: Timestamp,
 }
 
@@ -114,7 +120,10 @@ fn judge(state: &AppState<'_>) -> Report {
     if let Some(report) = unusable(&id, &kustomization.flux) {
         return report;
     }
-    let of_kustomization = state.flux(&id, &kustomization.flux);
+    let of_kustomization = FluxMember {
+        id: id.clone(),
+        state: state.of_kustomization(kustomization),
+    };
     let release = match &world.helm_release {
         Ok(release) => release.as_ref(),
         // An inventory that is not complete may lack the HelmRelease.
@@ -140,7 +149,10 @@ fn of_release<'a>(
     let helm = readable(&id, seen)?;
     match unusable(&id, &helm.flux) {
         Some(report) => Err(report),
-        None => Ok((helm, state.flux(&id, &helm.flux))),
+        None => {
+            let state = state.of_release(helm);
+            Ok((helm, FluxMember { id, state }))
+        }
     }
 }
 
@@ -187,11 +199,34 @@ fn unusable(id: &ObjectId, flux: &FluxObject) -> Option<Report> {
 }
 
 impl AppState<'_> {
-    fn flux(&self, id: &ObjectId, flux: &FluxObject) -> FluxMember {
-        FluxMember {
-            id: id.clone(),
-            state: flux.state(self.was_ready, self.now),
-        }
+    /// Returns whether the stored status is Ready.
+    fn was_ready(&self) -> bool {
+        self.stored.progress.is_true(condition::READY)
+    }
+
+    /// Returns the state of the Kustomization. A status that is Ready at another revision is no evidence for this one.
+    fn of_kustomization(&self, found: &KustomizationView) -> FluxState {
+        let stored = self.stored.git.as_ref().map(|git| &git.revision);
+        let was_ready = self.was_ready() && stored == found.revision.as_ref();
+        found.flux.state(was_ready, self.now)
+    }
+
+    /// Returns the state of the HelmRelease. A status that is Ready at another release is no evidence for this one.
+    fn of_release(&self, found: &HelmReleaseView) -> FluxState {
+        let was_ready = self.was_ready() && self.stored.release == versions::deployed(found);
+        found.flux.state(was_ready, self.now)
+    }
+
+    /// Returns when a success of Flux that is new counts.
+    fn settles_at(&self) -> Option<Timestamp> {
+        let kustomization = self.world.kustomization.present();
+        let all = [
+            kustomization.and_then(|found| found.flux.settles_at(self.now)),
+            self.world
+                .release()
+                .and_then(|found| found.flux.settles_at(self.now)),
+        ];
+        all.into_iter().flat_map(|at| at.into_iter()).max()
     }
 
     /// Reports a problem of the discovery, unless Flux applies a change that may end it, or fails.

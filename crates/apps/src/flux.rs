@@ -3,53 +3,39 @@
 //! The views have only the fields that decisions read. Flux defines these types and may change them, so a field
 //! of another form is an error of the one object.
 
-use std::{collections::BTreeSet, time::Duration};
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
-    Timestamp,
     apps::NamespacedName,
     status::{MAX_MESSAGE_CHARS, bounded},
-    time,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use self::state::{
+    Attempt, FluxCondition, FluxObject, FluxState, RECONCILE_GRACE, SETTLE_TIME,
+};
 use crate::{inventory, object::ObjectId};
 
-/// Time for which a healthy application keeps its state while Flux reconciles. The controllers of Flux set `Ready` to
-/// `Unknown` at each interval, also if nothing changes.
-pub const RECONCILE_GRACE: Duration = Duration::from_secs(120);
+/// Annotation with the token of a requested reconciliation.
+const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
-/// Fields that Kustomizations and HelmReleases share.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FluxObject {
-    /// Namespace and name.
-    pub name: NamespacedName,
-    /// Generation of the spec.
-    pub generation: i64,
-    /// Generation that the controller of Flux observed, or -1 before the first reconciliation.
-    pub observed_generation: i64,
-    /// Whether `spec.suspend` is true.
-    pub is_suspended: bool,
-    /// Whether the object applies to another cluster (`spec.kubeConfig`).
-    pub is_remote: bool,
-    /// The condition `Ready`.
-    pub ready: Option<ReadyCondition>,
-}
+/// Status of an attempt of kustomize-controller that succeeded.
+const SUCCEEDED: &str = "ReconciliationSucceeded";
 
-/// The condition `Ready` of an object of Flux.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ReadyCondition {
-    /// Whether the condition is True or False, or `None` for Unknown.
-    pub value: Option<bool>,
-    /// Reason of Flux.
-    pub reason: String,
-    /// Message of Flux.
-    pub message: String,
-    /// Time of the last transition.
-    pub since: Option<Timestamp>,
-}
+/// Status of a release of Helm that is in use.
+pub const DEPLOYED: &str = "deployed";
+
+/// Statuses of a release of Helm that an action changes now.
+const IN_PROGRESS: [&str; 4] = [
+    "pending-install",
+    "pending-upgrade",
+    "pending-rollback",
+    "uninstalling",
+];
 
 /// A Kustomization, reduced to the fields that decisions read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,6 +73,8 @@ pub struct ReleaseEntry {
     pub namespace: String,
     /// Version of the release.
     pub version: i64,
+    /// Status of the release, such as `deployed` or `failed`.
+    pub status: String,
     /// Version of the chart.
     pub chart_version: String,
     /// Version of the program in the chart.
@@ -100,59 +88,38 @@ pub struct ReleaseEntry {
     pub digest: Option<String>,
 }
 
-/// State of an object of Flux.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FluxState {
-    /// The current spec is applied.
-    Settled,
-    /// The object is suspended. Its condition `Ready` shows an earlier state.
-    Suspended,
-    /// The controller of Flux applies a change. The text is for a message.
-    Reconciling(String),
-    /// The controller of Flux reports a failure. The text is for a message.
-    Failed(String),
-}
-
-impl FluxObject {
-    /// Returns the state. `was_ready` is whether the application was ready until now.
-    #[must_use]
-    pub fn state(&self, was_ready: bool, now: Timestamp) -> FluxState {
-        if self.is_suspended {
-            return FluxState::Suspended;
-        }
-        if self.observed_generation != self.generation {
-            return FluxState::Reconciling("its latest spec is not reconciled yet".to_owned());
-        }
-        let Some(ready) = &self.ready else {
-            return FluxState::Reconciling("it has no condition 'Ready' yet".to_owned());
-        };
-        let text = format!("{}: {}", ready.reason, ready.message);
-        match ready.value {
-            Some(true) => FluxState::Settled,
-            Some(false) => FluxState::Failed(text),
-            None if was_ready && ready.began_within(RECONCILE_GRACE, now) => FluxState::Settled,
-            None => FluxState::Reconciling(text),
-        }
-    }
-}
-
-impl ReadyCondition {
-    /// Returns whether the last transition is at most this old. A time in the future is another clock's, and does not
-    /// count for longer than the limit.
-    fn began_within(&self, limit: Duration, now: Timestamp) -> bool {
-        self.since
-            .is_some_and(|since| now < time::after(since, limit) && since < time::after(now, limit))
-    }
-}
-
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct RawStatus {
     observed_generation: Option<i64>,
     conditions: Vec<RawCondition>,
     last_applied_revision: Option<String>,
+    last_attempted_revision: Option<String>,
+    last_attempted_generation: Option<i64>,
+    last_attempted_config_digest: Option<String>,
+    last_handled_reconcile_at: Option<String>,
     inventory: Option<RawInventory>,
     storage_namespace: Option<String>,
+}
+
+/// The history of a Kustomization, the newest attempt first.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Attempts {
+    history: Vec<RawAttempt>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawAttempt {
+    last_reconciled_status: String,
+    metadata: BTreeMap<String, String>,
+}
+
+/// The history of a HelmRelease.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Releases {
     history: Vec<ReleaseEntry>,
 }
 
@@ -168,6 +135,8 @@ struct RawCondition {
     message: String,
     #[serde(default)]
     last_transition_time: Option<Time>,
+    #[serde(default)]
+    observed_generation: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -187,6 +156,13 @@ struct RawSpec {
     suspend: bool,
     kube_config: Option<Value>,
     chart: Option<RawChart>,
+    upgrade: Option<RawUpgrade>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawUpgrade {
+    preserve_values: bool,
 }
 
 #[derive(Deserialize)]
@@ -217,10 +193,26 @@ fn objects(inventory: Option<RawInventory>) -> Result<Option<BTreeSet<ObjectId>>
     inventory::parse_all(ids).map(Some)
 }
 
-fn shared(meta: &ObjectMeta, spec: &RawSpec, status: &RawStatus) -> FluxObject {
-    let mut conditions = status.conditions.iter();
-    let ready = conditions.find(|known| known.kind == "Ready");
+fn condition(status: &RawStatus, kind: &str) -> Option<FluxCondition> {
     let text = |text: &str| bounded(text, MAX_MESSAGE_CHARS);
+    let mut conditions = status.conditions.iter();
+    let known = conditions.find(|known| known.kind == kind)?;
+    Some(FluxCondition {
+        value: match known.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        },
+        reason: text(&known.reason),
+        message: text(&known.message),
+        since: known.last_transition_time.as_ref().map(|time| time.0),
+        generation: known.observed_generation,
+    })
+}
+
+fn shared(meta: &ObjectMeta, spec: &RawSpec, status: &RawStatus, attempt: Attempt) -> FluxObject {
+    let annotations = meta.annotations.as_ref();
+    let requested = annotations.and_then(|all| all.get(REQUESTED_AT));
     FluxObject {
         name: NamespacedName::new(
             meta.namespace.as_deref().unwrap_or_default(),
@@ -229,17 +221,77 @@ fn shared(meta: &ObjectMeta, spec: &RawSpec, status: &RawStatus) -> FluxObject {
         generation: meta.generation.unwrap_or_default(),
         observed_generation: status.observed_generation.unwrap_or(-1),
         is_suspended: spec.suspend,
+        is_deleting: meta.deletion_timestamp.is_some(),
         is_remote: spec.kube_config.is_some(),
-        ready: ready.map(|known| ReadyCondition {
-            value: match known.status.as_str() {
-                "True" => Some(true),
-                "False" => Some(false),
-                _ => None,
-            },
-            reason: text(&known.reason),
-            message: text(&known.message),
-            since: known.last_transition_time.as_ref().map(|time| time.0),
-        }),
+        has_open_request: requested.is_some()
+            && requested != status.last_handled_reconcile_at.as_ref(),
+        ready: condition(status, "Ready"),
+        stalled: condition(status, "Stalled"),
+        attempt,
+    }
+}
+
+/// Returns the last attempt of a Kustomization. `last` is the newest entry of its history, which kustomize-controller
+/// writes since version 1.7.
+fn attempt(status: &RawStatus, last: Option<&RawAttempt>) -> Attempt {
+    let Some(attempted) = status.last_attempted_revision.as_ref() else {
+        return Attempt::Unknown;
+    };
+    let is_applied = status.last_applied_revision.as_ref() == Some(attempted);
+    let revision = last.and_then(|last| last.metadata.get("revision"));
+    match last {
+        Some(last) if revision == Some(attempted) && last.last_reconciled_status != SUCCEEDED => {
+            let why = bounded(&last.last_reconciled_status, MAX_MESSAGE_CHARS);
+            Attempt::Failed(format!("the last attempt of revision '{attempted}': {why}"))
+        }
+        // An attempt of another revision came in between, and may have applied a part of it.
+        Some(_) if revision.is_some_and(|revision| revision != attempted) => {
+            Attempt::Open(format!("it applies revision '{attempted}'"))
+        }
+        Some(_) | None if is_applied => Attempt::Applied,
+        Some(_) | None => Attempt::Open(format!("it applies revision '{attempted}'")),
+    }
+}
+
+/// Returns the last attempt of a HelmRelease.
+fn release_attempt(
+    generation: Option<i64>,
+    spec: &RawSpec,
+    status: &RawStatus,
+    newest: Option<&ReleaseEntry>,
+) -> Attempt {
+    let Some(newest) = newest else {
+        return Attempt::Unknown;
+    };
+    let text = |text: &str| bounded(text, MAX_MESSAGE_CHARS);
+    let (name, version) = (text(&newest.name), newest.version);
+    let is_in_progress = IN_PROGRESS.contains(&newest.status.as_str());
+    if newest.status != DEPLOYED {
+        let state = text(&newest.status);
+        let message = format!("version {version} of release '{name}' is '{state}'");
+        return if is_in_progress {
+            Attempt::Open(message)
+        } else {
+            Attempt::Failed(message)
+        };
+    }
+    let open = |what: &str| {
+        let message = format!("{what} not deployed yet: version {version} of release '{name}' is");
+        Attempt::Open(message)
+    };
+    // With `preserveValues`, the values of a release are those of all releases before it.
+    let is_merged = spec.upgrade.as_ref().is_some_and(|one| one.preserve_values);
+    let digest = status.last_attempted_config_digest.as_ref();
+    match status.last_attempted_revision.as_ref() {
+        None => Attempt::Unknown,
+        Some(_) if status.last_attempted_generation != generation => open("its latest spec is"),
+        Some(chart) if *chart != newest.chart_version => {
+            open(&format!("chart version '{}' is", text(chart)))
+        }
+        Some(_) if !is_merged && digest != newest.config_digest.as_ref() => {
+            open("its latest values are")
+        }
+        Some(_) => Attempt::Applied,
     }
 }
 
@@ -250,8 +302,10 @@ impl KustomizationView {
     /// If a field has another form.
     pub fn read(meta: &ObjectMeta, object: &Value) -> Result<Self, String> {
         let (spec, status): (RawSpec, RawStatus) = (part(object, "spec")?, part(object, "status")?);
+        let Attempts { history } = part(object, "status")?;
+        let attempt = attempt(&status, history.first());
         Ok(Self {
-            flux: shared(meta, &spec, &status),
+            flux: shared(meta, &spec, &status, attempt),
             revision: status.last_applied_revision,
             inventory: objects(status.inventory)?,
         })
@@ -265,13 +319,15 @@ impl HelmReleaseView {
     /// If a field has another form.
     pub fn read(meta: &ObjectMeta, object: &Value) -> Result<Self, String> {
         let (spec, status): (RawSpec, RawStatus) = (part(object, "spec")?, part(object, "status")?);
-        let flux = shared(meta, &spec, &status);
+        let Releases { history } = part(object, "status")?;
+        // The order of the history is not documented, so the version counts.
+        let newest = history.into_iter().max_by_key(|entry| entry.version);
+        let attempt = release_attempt(meta.generation, &spec, &status, newest.as_ref());
+        let flux = shared(meta, &spec, &status, attempt);
         let requested = spec.chart.map(|chart| {
             let version = chart.spec.version.filter(|version| !version.is_empty());
             version.unwrap_or_else(|| ANY_VERSION.to_owned())
         });
-        // The order of the history is not documented, so the version counts.
-        let newest = status.history.into_iter().max_by_key(|entry| entry.version);
         Ok(Self {
             flux,
             requested,

@@ -11,7 +11,7 @@ use api::{Reason, Timestamp, warning::Warning};
 use crate::{
     discover::Problem,
     flux::FluxState,
-    object::ObjectId,
+    object::{ObjectId, ObjectKind},
     pod::{AppPod, cause_of},
     workload::WorkloadView,
 };
@@ -76,6 +76,14 @@ pub fn check(
     now: Timestamp,
 ) -> Health {
     let first = |is: fn(&FluxState) -> bool| flux.iter().find(|member| is(&member.state));
+    if let Some(FluxMember { id, .. }) = first(|state| *state == FluxState::Deleting) {
+        return Health::Unhealthy(Problem::new(
+            Reason::Unhealthy,
+            format!(
+                "{id} is being deleted, so Flux does not apply the application any more. Create it again, or delete the ManagedApp"
+            ),
+        ));
+    }
     if let Some(FluxMember { id, .. }) = first(|state| *state == FluxState::Suspended) {
         return Health::Unhealthy(Problem::new(
             Reason::AlreadySuspended,
@@ -84,13 +92,13 @@ pub fn check(
             ),
         ));
     }
-    let workloads = workloads.iter();
-    let workloads: Vec<&Member> = workloads
-        .filter(|member| member.id.kind.has_replicas())
-        .collect();
     let troubles: Vec<Trouble<'_>> = workloads
         .iter()
         .filter_map(|member| trouble(member, expected, warnings, now))
+        .collect();
+    let workloads = workloads.iter();
+    let workloads: Vec<&Member> = workloads
+        .filter(|member| member.id.kind.has_replicas())
         .collect();
     if let Some(found) = troubles.iter().find(|trouble| trouble.cause.is_some()) {
         return Health::Unhealthy(unhealthy(found, troubles.len()));
@@ -160,13 +168,26 @@ fn trouble<'a>(
         let text = "is in the inventory, but does not exist. Let Flux reconcile, or find out what deletes it";
         return Some(found(text.to_owned(), false));
     };
+    // Its controller still reports its Pods, also if a finalizer blocks the deletion.
+    if live.is_deleting {
+        let text = "is being deleted. Let Flux create it again, or find out what deletes it";
+        return Some(found(text.to_owned(), false));
+    }
+    // A CronJob has no replicas that could be ready.
+    if !member.id.kind.has_replicas() {
+        return None;
+    }
     let Some(rollout) = &live.rollout else {
         return Some(found("reports no replicas".to_owned(), false));
     };
     let wanted = rollout.wanted;
     let is_zero_expected = expected.at_zero.contains(&member.id);
     if wanted < 1 && !is_zero_expected {
-        let text = "has 0 desired replicas. Scale it up, if nobody scaled it down on purpose";
+        let text = if member.id.kind == ObjectKind::DaemonSet {
+            "matches no node. Correct its node selector or its tolerations"
+        } else {
+            "has 0 desired replicas. Scale it up, if nobody scaled it down on purpose"
+        };
         return Some(found(text.to_owned(), false));
     }
     let is_observed = rollout.observed >= live.generation;
@@ -194,14 +215,23 @@ fn trouble<'a>(
         let mut causes = pods.iter().filter_map(|pod| cause_of(pod, warnings, now));
         causes.next().map(|cause| cause.message)
     });
-    let is_changing = !is_observed || live.is_rolling;
-    let text = if is_changing {
+    let hold = live.hold.as_ref().filter(|_| rollout.updated < wanted);
+    let is_changing = !is_observed || (live.is_rolling && hold.is_none());
+    let text = if let (Some(hold), false) = (hold, is_changing) {
+        let updated = rollout.updated;
+        format!("has {updated} of {wanted} replicas of the latest template, because {hold}")
+    } else if is_changing {
         format!(
             "rolls out: {} of {wanted} replicas updated, {} ready",
             rollout.updated, rollout.ready
         )
-    } else {
+    } else if rollout.ready < wanted {
         format!("has {} of {wanted} replicas ready", rollout.ready)
+    } else {
+        format!(
+            "has {} replicas, {} of them with the latest template, instead of {wanted}",
+            rollout.replicas, rollout.updated
+        )
     };
     Some(Trouble {
         member,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::apps::{AppliedRevision, DeployedRelease};
 
-use crate::flux::{HelmReleaseView, KustomizationView};
+use crate::flux::{DEPLOYED, HelmReleaseView, KustomizationView};
 
 /// Key of the chart in [`AppliedRevision::versions`].
 const CHART: &str = "chart";
@@ -25,24 +25,27 @@ pub fn applied(
     })
 }
 
-/// Returns the newest release.
+/// Returns the newest release, also if it failed: its status shows whether it is in use.
 #[must_use]
 pub fn deployed(release: &HelmReleaseView) -> Option<DeployedRelease> {
     let newest = release.newest.as_ref()?;
     Some(DeployedRelease {
         name: newest.name.clone(),
         version: newest.version,
+        status: Some(newest.status.clone()),
         chart_version: newest.chart_version.clone(),
         app_version: newest.app_version.clone(),
         config_digest: newest.config_digest.clone(),
     })
 }
 
-/// Returns whether the requested version of the chart is deployed, or `None` for a range.
+/// Returns whether the requested version of the chart is deployed, or `None` for a range. A release that failed is not
+/// deployed, whatever its version is.
 #[must_use]
 pub fn is_deployed(release: &HelmReleaseView) -> Option<bool> {
     let requested = exact(release.requested.as_deref()?)?;
     let deployed = release.newest.as_ref();
+    let deployed = deployed.filter(|newest| newest.status == DEPLOYED);
     let deployed = deployed.and_then(|newest| exact(&newest.chart_version));
     Some(deployed == Some(requested))
 }
@@ -72,6 +75,7 @@ mod tests {
         HelmReleaseView {
             requested: requested.map(str::to_owned),
             newest: deployed.map(|version| ReleaseEntry {
+                status: DEPLOYED.to_owned(),
                 chart_version: version.to_owned(),
                 ..ReleaseEntry::default()
             }),
@@ -100,6 +104,26 @@ mod tests {
         ] {
             let found = is_deployed(&release(requested, deployed));
             assert_eq!(found, expected, "{requested:?}, {deployed:?}");
+        }
+    }
+
+    /// Helm stores a release that failed with the version of the new chart, which does not run.
+    #[test]
+    fn a_release_that_is_not_deployed_does_not_match() {
+        for (status, expected) in [
+            ("deployed", true),
+            ("failed", false),
+            ("pending-upgrade", false),
+            ("superseded", false),
+            ("", false),
+        ] {
+            let mut found = release(Some("2.0.0"), Some("2.0.0"));
+            if let Some(newest) = &mut found.newest {
+                newest.status = status.to_owned();
+            }
+            assert_eq!(is_deployed(&found), Some(expected), "{status}");
+            let reported = deployed(&found).unwrap();
+            assert_eq!(reported.status.as_deref(), Some(status));
         }
     }
 

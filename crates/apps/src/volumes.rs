@@ -55,7 +55,12 @@ fn type_of(volume: &Volume) -> Option<String> {
         .find(|name| name != "name")
 }
 
-/// Returns the names of the claims that a StatefulSet creates from its templates, one for each replica.
+/// Maximum number of claims of one StatefulSet that are kept. Without it, a StatefulSet with a billion replicas would
+/// fill the memory of the operator.
+pub const MAX_CLAIMS: usize = 1000;
+
+/// Returns the names of the claims that a StatefulSet creates from its templates, one for each replica, at most
+/// [`MAX_CLAIMS`].
 #[must_use]
 pub fn claims_of_templates(
     templates: &[String],
@@ -69,6 +74,7 @@ pub fn claims_of_templates(
             let one = move |template: &String| format!("{template}-{set}-{ordinal}");
             templates.iter().map(one)
         })
+        .take(MAX_CLAIMS)
         .collect()
 }
 
@@ -112,6 +118,8 @@ mod tests {
         let found = claims_of_templates(&templates, "db", 3, 2);
         let expected = ["data-db-3", "data-db-4", "wal-db-3", "wal-db-4"];
         assert_eq!(found, expected.map(str::to_owned).into());
+        let many = claims_of_templates(&templates, "db", 0, i32::MAX);
+        assert_eq!(many.len(), MAX_CLAIMS);
         for (first, replicas) in [(0, 0), (0, -1), (i32::MAX, 5)] {
             assert_eq!(
                 claims_of_templates(&templates, "db", first, replicas).len(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{
-        apps::v1::{DaemonSet, Deployment, StatefulSet},
+        apps::v1::{DaemonSet, Deployment, StatefulSet, StatefulSetSpec},
         batch::v1::CronJob,
         core::v1::{PersistentVolumeClaim, PodSpec},
     },
@@ -28,8 +28,12 @@ pub struct WorkloadView {
     pub generation: i64,
     /// Rollout state, or `None` for a CronJob. `ready` counts only replicas that are also available.
     pub rollout: Option<Rollout>,
+    /// Whether the workload is being deleted.
+    pub is_deleting: bool,
     /// Whether its controller replaces Pods by those of another template.
     pub is_rolling: bool,
+    /// The field that keeps its controller from replacing all Pods. The text is for a message.
+    pub hold: Option<String>,
     /// Message of the controller if it cannot create a Pod.
     pub failure: Option<String>,
     /// Images in the Pod template, sorted.
@@ -54,7 +58,9 @@ impl WorkloadView {
             uid: meta.uid.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
             rollout: None,
+            is_deleting: meta.deletion_timestamp.is_some(),
             is_rolling: false,
+            hold: None,
             failure: None,
             images: template.map(images).unwrap_or_default(),
             mounts: template.map(Mounts::from).unwrap_or_default(),
@@ -78,6 +84,9 @@ impl From<&Deployment> for WorkloadView {
                 let is_done = known.reason.as_deref() == Some("NewReplicaSetAvailable");
                 known.status == "True" && !(is_done && is_complete)
             }),
+            hold: spec
+                .is_some_and(|spec| spec.paused == Some(true))
+                .then(|| "'spec.paused' is true".to_owned()),
             failure: replica_failure(deployment).and_then(|known| known.message.clone()),
             rollout: Some(rollout),
             ..Self::new(ObjectKind::Deployment, &deployment.metadata, template)
@@ -93,6 +102,12 @@ impl From<&StatefulSet> for WorkloadView {
         let mut rollout = Rollout::from(set);
         let available = status.and_then(|status| status.available_replicas);
         rollout.ready = rollout.ready.min(available.unwrap_or(0));
+        // After a template was reverted, the update revision is the current one although Pods of another revision are
+        // left. Both counters are of Pods of this revision.
+        let counts = status.map(|status| [status.updated_replicas, status.current_replicas]);
+        let updated = counts.into_iter().flat_map(|all| all.into_iter());
+        let updated = updated.map(|count| count.unwrap_or(0)).max().unwrap_or(0);
+        rollout.updated = rollout.updated.min(updated);
         let mut view = Self::new(ObjectKind::StatefulSet, &set.metadata, template);
         let templates = spec.and_then(|spec| spec.volume_claim_templates.as_ref());
         let templates = templates.into_iter().flat_map(|all| all.iter());
@@ -104,6 +119,7 @@ impl From<&StatefulSet> for WorkloadView {
         let own = claims_of_templates(&templates, &name, first.unwrap_or(0), rollout.wanted);
         view.mounts.claims.extend(own);
         Self {
+            hold: spec.and_then(hold),
             is_rolling: status.is_some_and(|status| {
                 status.update_revision.is_some()
                     && status.current_revision != status.update_revision
@@ -114,13 +130,31 @@ impl From<&StatefulSet> for WorkloadView {
     }
 }
 
+/// Returns the field that keeps the controller of a StatefulSet from replacing all Pods.
+fn hold(spec: &StatefulSetSpec) -> Option<String> {
+    let strategy = spec.update_strategy.as_ref()?;
+    let rolling = strategy.rolling_update.as_ref();
+    let partition = rolling.and_then(|rolling| rolling.partition);
+    let partition = partition.filter(|partition| *partition > 0);
+    let named =
+        |partition: i32| format!("'spec.updateStrategy.rollingUpdate.partition' is {partition}");
+    let on_delete = strategy.type_.as_deref().and_then(hold_of_strategy);
+    on_delete.or_else(|| partition.map(named))
+}
+
+fn hold_of_strategy(strategy: &str) -> Option<String> {
+    (strategy == "OnDelete").then(|| "'spec.updateStrategy.type' is OnDelete".to_owned())
+}
+
 impl From<&DaemonSet> for WorkloadView {
     fn from(set: &DaemonSet) -> Self {
         let spec = set.spec.as_ref();
         let template = spec.and_then(|spec| spec.template.spec.as_ref());
         let rollout = Rollout::from(set);
+        let strategy = spec.and_then(|spec| spec.update_strategy.as_ref()?.type_.as_deref());
         Self {
             is_rolling: rollout.updated < rollout.wanted,
+            hold: strategy.and_then(hold_of_strategy),
             rollout: Some(rollout),
             ..Self::new(ObjectKind::DaemonSet, &set.metadata, template)
         }

@@ -106,6 +106,10 @@ pub struct DeployedRelease {
     pub name: String,
     /// Version of the release, which grows with each change.
     pub version: i64,
+    /// Status of the release in Helm, such as `deployed`, `failed` or `pending-upgrade`. Only a release that is
+    /// `deployed` is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
     /// Version of the chart.
     pub chart_version: String,
     /// Version of the program in the chart, if the chart has one.

@@ -13,6 +13,7 @@ use self::worlds::{
 };
 use super::*;
 use crate::{
+    flux::Attempt,
     overlap::Overlap,
     workload::ClaimView,
     world::{ClaimMember, Mounter},
@@ -234,6 +235,12 @@ fn problems() -> Vec<(Reason, AppWorld, bool, &'static str)> {
         ),
         (
             Reason::Unhealthy,
+            with_kustomization(|one| one.flux.is_deleting = true),
+            false,
+            "Kustomization 'shop/shop' is being deleted",
+        ),
+        (
+            Reason::Unhealthy,
             with_objects(|all| all.members.push(member("api", 1))),
             false,
             "Deployment 'shop/api' has 1 of 2 replicas ready",
@@ -334,8 +341,8 @@ fn an_interval_of_flux_changes_nothing() {
     let ready = app.status.clone();
     for (since, now, expected) in [
         (30, 31, AppPhase::Ready),
-        (30, 149, AppPhase::Ready),
-        (30, 150, AppPhase::Pending),
+        (30, 629, AppPhase::Ready),
+        (30, 630, AppPhase::Pending),
     ] {
         let world = with_kustomization(|one| one.flux.ready = condition(None, since));
         let found = decided_about(&app, &world, at(now), false);
@@ -351,6 +358,79 @@ fn an_interval_of_flux_changes_nothing() {
     assert_eq!(
         decided_about(&new, &world, at(31), false).phase,
         AppPhase::Pending
+    );
+}
+
+/// While Flux applies another revision or release, a status that was Ready is no evidence for it.
+#[test]
+fn a_new_version_is_no_interval() {
+    let mut app = app();
+    stored(&mut app, &decided(&healthy()), at(0));
+    let open = || Attempt::Open("it applies revision 'main@sha1:4567'".to_owned());
+    let other_revision = with_kustomization(|one| {
+        one.flux.ready = condition(None, 30);
+        one.revision = Some("main@sha1:4567".to_owned());
+    });
+    let other_release = with_helm(|one| {
+        one.flux.ready = condition(None, 30);
+        if let Some(newest) = &mut one.newest {
+            newest.version = 4;
+        }
+    });
+    for (name, world) in [
+        (
+            "an open attempt",
+            with_kustomization(|one| one.flux.attempt = open()),
+        ),
+        (
+            "an open upgrade",
+            with_helm(|one| one.flux.attempt = open()),
+        ),
+        ("another revision", other_revision),
+        ("another release", other_release),
+    ] {
+        let found = decided_about(&app, &world, at(31), false);
+        assert_eq!(
+            (found.verdict.reason, found.phase),
+            (Reason::Comparing, AppPhase::Pending),
+            "{name}"
+        );
+    }
+    let failed = with_helm(|one| {
+        one.flux.attempt = Attempt::Failed("version 4 of release 'shop' is 'failed'".to_owned());
+    });
+    let found = decided_about(&app, &failed, at(31), false);
+    assert_eq!(
+        (found.verdict.reason, found.phase),
+        (Reason::Unhealthy, AppPhase::Degraded)
+    );
+}
+
+/// The objects that Flux applied may arrive after its success.
+#[test]
+fn a_new_success_of_flux_counts_after_a_moment() {
+    let new = |since: i64| {
+        with_kustomization(|one| {
+            one.flux.ready = condition(Some(true), since);
+            one.revision = Some("main@sha1:4567".to_owned());
+        })
+    };
+    let mut app = app();
+    stored(&mut app, &decided(&healthy()), at(0));
+    let first = decided_about(&app, &new(30), at(31), false);
+    assert_eq!(
+        (first.verdict.reason, first.phase),
+        (Reason::Comparing, AppPhase::Pending)
+    );
+    assert_eq!(first.requeue_at, Some(at(35)));
+    stored(&mut app, &first, at(31));
+    let second = decided_about(&app, &new(30), at(35), false);
+    assert_eq!(second.phase, AppPhase::Ready);
+    stored(&mut app, &second, at(35));
+    // The next interval is of the same revision.
+    assert_eq!(
+        decided_about(&app, &new(60), at(61), false).phase,
+        AppPhase::Ready
     );
 }
 
@@ -429,7 +509,7 @@ proptest! {
     #[test]
     fn ready_needs_evidence(
         value in proptest::option::of(any::<bool>()),
-        since in -300_i64..10,
+        since in -900_i64..10,
         is_observed in any::<bool>(),
         is_suspended in any::<bool>(),
         ready in proptest::collection::vec(0_i32..3, 0..3),
@@ -453,7 +533,11 @@ proptest! {
             Discovery::Failed(Problem::new(Reason::ReleaseUnreadable, "x"))
         };
         let found = decided_about(&app, &world, at(0), false);
-        let is_applied = value == Some(true) || (value.is_none() && was_ready && since > -120);
+        let is_new = since > -5 && since < 5;
+        let is_applied = match value {
+            Some(is_true) => is_true && (was_ready || !is_new),
+            None => was_ready && since > -600,
+        };
         let is_complete = !ready.is_empty() && ready.iter().all(|count| *count == 2);
         let expected = is_applied && is_observed && !is_suspended && is_found && is_complete;
         prop_assert_eq!(found.verdict.state == api::State::Ready, expected, "{:?}", found.verdict);

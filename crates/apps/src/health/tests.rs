@@ -37,7 +37,9 @@ fn view(name: &str, rollout: Rollout) -> WorkloadView {
         uid: name.to_owned(),
         generation: 2,
         rollout: Some(rollout),
+        is_deleting: false,
         is_rolling: false,
+        hold: None,
         failure: None,
         images: ["web:2".to_owned()].into(),
         mounts: Mounts::default(),
@@ -97,6 +99,11 @@ fn s1_7_healthy_is_flux_ready_and_every_workload_ready() {
     let failed = || FluxState::Failed("HealthCheckFailed: timeout".to_owned());
     let changing = || FluxState::Reconciling("Progressing: waits".to_owned());
     for (state, expected, part) in [
+        (
+            FluxState::Deleting,
+            "Unhealthy",
+            "Kustomization 'flux/shop' is being deleted",
+        ),
         (
             FluxState::Suspended,
             "AlreadySuspended",
@@ -169,6 +176,122 @@ fn a_missing_workload_and_an_empty_inventory_are_no_success() {
         word(&judged(FluxState::Settled, &[cron])).0,
         "NoWorkloadsFound"
     );
+}
+
+/// Its controller still reports all replicas of a workload that a finalizer keeps.
+#[test]
+fn a_workload_that_is_being_deleted_is_not_healthy() {
+    let live = WorkloadView {
+        is_deleting: true,
+        ..view("web", ready(2))
+    };
+    let found = judged(FluxState::Settled, &[member("web", Some(live))]);
+    let (reason, message) = word(&found);
+    assert_eq!(reason, "Unhealthy");
+    assert!(message.contains("is being deleted"), "{message}");
+}
+
+/// A CronJob has no replicas, but Flux applied it, so it must exist.
+#[test]
+fn a_missing_cron_job_is_not_healthy() {
+    let web = member("web", Some(view("web", ready(1))));
+    let cron = |live: Option<WorkloadView>| Member {
+        id: ObjectId::new(ObjectKind::CronJob, "shop", "backup"),
+        ..member("backup", live)
+    };
+    let idle = WorkloadView {
+        rollout: None,
+        ..view("backup", ready(0))
+    };
+    let deleted = WorkloadView {
+        is_deleting: true,
+        ..idle.clone()
+    };
+    for (live, expected) in [
+        (Some(idle), "healthy"),
+        (Some(deleted), "Unhealthy"),
+        (None, "Unhealthy"),
+    ] {
+        let found = judged(FluxState::Settled, &[web.clone(), cron(live)]);
+        assert_eq!(word(&found).0, expected, "{found:?}");
+    }
+}
+
+/// The table of texts: the rollout, whether it rolls, the field that holds it, and the reason and text.
+#[test]
+fn the_message_says_what_is_missing() {
+    let partition = "'spec.updateStrategy.rollingUpdate.partition' is 1";
+    for (rollout, is_rolling, hold, expected) in [
+        (
+            Rollout {
+                ready: 1,
+                ..ready(2)
+            },
+            false,
+            None,
+            (
+                "Unhealthy",
+                "Deployment 'shop/web' has 1 of 2 replicas ready",
+            ),
+        ),
+        (
+            Rollout {
+                updated: 1,
+                ..ready(2)
+            },
+            true,
+            None,
+            (
+                "Progressing",
+                "Deployment 'shop/web' rolls out: 1 of 2 replicas updated, 2 ready",
+            ),
+        ),
+        (
+            Rollout {
+                replicas: 3,
+                ..ready(2)
+            },
+            false,
+            None,
+            (
+                "Unhealthy",
+                "Deployment 'shop/web' has 3 replicas, 2 of them with the latest template, instead of 2",
+            ),
+        ),
+        // A controller that a field holds never ends the rollout.
+        (
+            Rollout {
+                updated: 1,
+                ..ready(2)
+            },
+            true,
+            Some(partition),
+            (
+                "Unhealthy",
+                "Deployment 'shop/web' has 1 of 2 replicas of the latest template, because 'spec.updateStrategy.rollingUpdate.partition' is 1",
+            ),
+        ),
+        (
+            ready(2),
+            false,
+            Some("'spec.paused' is true"),
+            ("healthy", ""),
+        ),
+    ] {
+        let live = WorkloadView {
+            is_rolling,
+            hold: hold.map(str::to_owned),
+            ..view("web", rollout)
+        };
+        let found = judged(FluxState::Settled, &[member("web", Some(live))]);
+        assert_eq!(word(&found), expected, "{rollout:?}");
+    }
+    let set = Member {
+        id: ObjectId::new(ObjectKind::DaemonSet, "shop", "agent"),
+        ..member("agent", Some(view("agent", ready(0))))
+    };
+    let found = judged(FluxState::Settled, &[set]);
+    assert!(word(&found).1.contains("matches no node"), "{found:?}");
 }
 
 /// Flux fails because it waits for the workload, so the workload is the cause.

@@ -10,7 +10,7 @@ use pods::Rollout;
 
 use crate::{
     discover::Problem,
-    flux::{FluxObject, HelmReleaseView, KustomizationView, ReadyCondition, ReleaseEntry},
+    flux::{Attempt, FluxCondition, FluxObject, HelmReleaseView, KustomizationView, ReleaseEntry},
     health::Member,
     object::{ObjectId, ObjectKind},
     volumes::Mounts,
@@ -28,12 +28,13 @@ pub(super) fn name(name: &str) -> NamespacedName {
     NamespacedName::new("shop", name)
 }
 
-pub(super) fn condition(value: Option<bool>, since: i64) -> Option<ReadyCondition> {
-    Some(ReadyCondition {
+pub(super) fn condition(value: Option<bool>, since: i64) -> Option<FluxCondition> {
+    Some(FluxCondition {
         value,
         reason: "FluxReason".to_owned(),
         message: "a message of Flux".to_owned(),
         since: Some(at(since)),
+        generation: None,
     })
 }
 
@@ -43,6 +44,7 @@ pub(super) fn flux() -> FluxObject {
         generation: 1,
         observed_generation: 1,
         ready: condition(Some(true), -600),
+        attempt: Attempt::Applied,
         ..FluxObject::default()
     }
 }
@@ -62,6 +64,7 @@ pub(super) fn helm() -> HelmReleaseView {
         newest: Some(ReleaseEntry {
             name: "shop".to_owned(),
             version: 3,
+            status: "deployed".to_owned(),
             chart_version: "2.0.0".to_owned(),
             app_version: Some("15".to_owned()),
             ..ReleaseEntry::default()
@@ -85,7 +88,9 @@ pub(super) fn member(name: &str, ready: i32) -> Member {
                 updated: 2,
                 ready,
             }),
+            is_deleting: false,
             is_rolling: false,
+            hold: None,
             failure: None,
             images: ["web:2".to_owned()].into(),
             mounts: Mounts {
