@@ -192,8 +192,29 @@ impl AppKind {
         }
     }
 
+    /// Returns whether a ManagedApp exists, is the observed one, and is not being deleted.
+    fn is_current(&self, app: &ManagedApp) -> bool {
+        let name = name_of(app);
+        let live = self.apps.get(&Key::new(&name.namespace, &name.name));
+        live.is_some_and(|live| {
+            live.metadata.uid == app.metadata.uid && live.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    /// Removes the objects of a ManagedApp, and reconciles those that share one with it.
+    fn unregister(&self, app: &ManagedApp) {
+        let affected = self.shared.registry().remove(&name_of(app));
+        self.shared.enqueue_all(affected);
+    }
+
     /// Records the objects of a ManagedApp, and reconciles those that share one with it.
+    ///
+    /// A ManagedApp may be deleted while its release is read. Recorded afterwards, it would overlap with its successors
+    /// until the next start. The event of its deletion comes after the change of the cache, so the second check suffices.
     fn register(&self, app: &ManagedApp, flux: &FluxObjects, discovery: &Discovery) {
+        if !self.is_current(app) {
+            return self.unregister(app);
+        }
         let kustomization = ObjectId::named(ObjectKind::Kustomization, &flux.kustomization_name);
         let mut objects = match discovery {
             Discovery::Found(objects) => objects.ids(),
@@ -212,11 +233,18 @@ impl AppKind {
         };
         let affected = self.shared.registry().set(&name_of(app), claimed);
         self.shared.enqueue_all(affected);
+        if !self.is_current(app) {
+            self.unregister(app);
+        }
     }
 
     /// Records the objects of ManagedApps that were not reconciled since the start. Without them, an overlap would be
     /// reported only after both were.
     fn register_unknown(&self) {
+        let known = self.shared.registry().count();
+        if known >= self.apps.len() {
+            return;
+        }
         for key in self.apps.keys() {
             let name = NamespacedName::new(key.namespace.as_deref().unwrap_or_default(), &key.name);
             if self.shared.registry().has(&name) {

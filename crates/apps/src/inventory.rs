@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::object::{ObjectId, ObjectKind};
 
 /// Maximum number of objects of one application that are kept. A larger inventory cannot be judged.
-const MAX_OBJECTS: usize = 1000;
+pub(crate) const MAX_OBJECTS: usize = 1000;
 
 /// Parses the ids of an inventory. Objects of kinds that the operator does not read are left out.
 ///

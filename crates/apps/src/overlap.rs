@@ -82,6 +82,12 @@ impl Registry {
         self.apps.contains_key(app)
     }
 
+    /// Returns the number of ManagedApps whose objects are known.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.apps.len()
+    }
+
     /// Returns the objects of a ManagedApp, as they were set last.
     #[must_use]
     pub fn objects(&self, app: &NamespacedName) -> BTreeSet<ObjectId> {
@@ -174,6 +180,7 @@ mod tests {
         drop(all.set(&name("old"), claimed(10, "b", &["x"])));
         assert_eq!(all.remove(&name("old")), [name("new")].into());
         assert_eq!(all.overlap(&name("new")), None);
+        assert_eq!(all.count(), 1);
         assert!(!all.has(&name("old")) && all.holders(&claim("z")).is_empty());
     }
 

@@ -120,10 +120,11 @@ impl From<&StatefulSet> for WorkloadView {
         view.mounts.claims.extend(own);
         Self {
             hold: spec.and_then(hold),
-            is_rolling: status.is_some_and(|status| {
-                status.update_revision.is_some()
-                    && status.current_revision != status.update_revision
-            }),
+            is_rolling: rollout.updated < rollout.replicas
+                || status.is_some_and(|status| {
+                    status.update_revision.is_some()
+                        && status.current_revision != status.update_revision
+                }),
             rollout: Some(rollout),
             ..view
         }

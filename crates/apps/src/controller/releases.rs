@@ -43,6 +43,8 @@ const SECRET_TYPE: &str = "helm.sh/release.v1";
 pub(super) struct Releases {
     client: Client,
     is_enabled: bool,
+    /// Held while a release is decoded. Many hostile releases at once would fill the memory, each up to its limit.
+    decoding: Arc<tokio::sync::Mutex<()>>,
     known: Arc<Mutex<BTreeMap<NamespacedName, Known>>>,
 }
 
@@ -73,6 +75,7 @@ impl Releases {
         Self {
             client,
             is_enabled,
+            decoding: Arc::default(),
             known: Arc::default(),
         }
     }
@@ -132,6 +135,9 @@ impl Releases {
         namespace: &str,
         entry: &ReleaseEntry,
     ) -> Result<ReleaseRead, ReconcileError> {
+        if let Err(why) = release::check_location(namespace, &entry.name, entry.version) {
+            return Ok(ReleaseRead::Unreadable(why));
+        }
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let name = release::secret_name(&entry.name, entry.version);
         let found = request(&name, secrets.get_opt(&name)).await?;
@@ -159,7 +165,10 @@ impl Releases {
         let Some(stored) = data.get(DATA_KEY) else {
             return Ok(unreadable(format!("it has no key '{DATA_KEY}'")));
         };
-        Ok(match release::objects(&stored.0, entry) {
+        let turn = self.decoding.lock().await;
+        let decoded = release::objects(&stored.0, entry);
+        drop(turn);
+        Ok(match decoded {
             Ok(objects) => ReleaseRead::Objects(Arc::new(objects)),
             Err(why) => unreadable(why),
         })

@@ -139,6 +139,8 @@ fn content_that_is_no_release_is_an_error_without_a_value() {
     other["version"] = json!(4);
     let mut nameless = release(MANIFEST);
     nameless["name"] = json!("other");
+    let mut elsewhere = release(MANIFEST);
+    elsewhere["namespace"] = json!("other");
     let broken = format!("kind: Deployment\nmetadata: {{name: {CANARY}");
     let text = |content: &str| STANDARD.encode(content).into_bytes();
     for (content, named) in [
@@ -154,12 +156,86 @@ fn content_that_is_no_release_is_an_error_without_a_value() {
         ),
         (stored(&other), "another release"),
         (stored(&nameless), "another release"),
+        (stored(&elsewhere), "another release"),
         (stored(&release(&broken)), "not YAML"),
         (vec![b'a'; MAX_STORED + 1], "more than 1 MiB"),
     ] {
         let error = objects(&content, &entry()).unwrap_err();
         assert!(error.contains(named), "{named}: {error}");
         assert!(!error.contains(CANARY), "{error}");
+    }
+}
+
+/// The table of forms in which YAML can write the kind of a Deployment.
+#[test]
+fn no_form_of_a_document_hides_a_workload() {
+    let web = ObjectId::new(ObjectKind::Deployment, "shop", "web");
+    let tail = "apiVersion: apps/v1\nmetadata: {name: web}\n";
+    let item = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}";
+    for document in [
+        format!("kind: Deployment\n{tail}"),
+        format!("kind: Deployment # the shop\n{tail}"),
+        format!("kind: 'Deployment'\n{tail}"),
+        format!("'kind': Deployment\n{tail}"),
+        format!("kind:   \"Deployment\"\n{tail}"),
+        format!("kind: \"Deploy\\x6dent\"\n{tail}"),
+        format!("kind: >-\n  Deployment\n{tail}"),
+        format!("kind: |-\n  Deployment\n{tail}"),
+        format!("kind:\n  Deployment\n{tail}"),
+        format!("kind: !!str Deployment\n{tail}"),
+        format!("anchor: &kind Deployment\nkind: *kind\n{tail}"),
+        "  kind: Deployment\n  apiVersion: apps/v1\n  metadata: {name: web}\n".to_owned(),
+        format!("# a comment\n{item}\n"),
+        format!("kind: List\napiVersion: v1\nitems:\n- {item}\n"),
+        format!("kind: DeploymentList\napiVersion: apps/v1\nitems: [{item}]\n"),
+    ] {
+        let found = objects(&stored(&release(&document)), &entry());
+        assert_eq!(found, Ok([web.clone()].into()), "{document}");
+    }
+    // A document that the parser does not split is an error.
+    let hidden = format!("kind: Secret\n--- {item}\n");
+    assert!(objects(&stored(&release(&hidden)), &entry()).is_err());
+    // A large document of another kind is not parsed.
+    let text = format!("kind: ConfigMap\ndata: {{ text: [ {item}\n");
+    assert_eq!(objects(&stored(&release(&text)), &entry()), Ok([].into()));
+}
+
+#[test]
+fn a_manifest_has_a_limited_number_of_objects() {
+    let manifest = |count: usize| {
+        let one = |number: usize| {
+            format!(
+                "---\nkind: PersistentVolumeClaim\napiVersion: v1\nmetadata: {{name: p{number}}}\n"
+            )
+        };
+        (0..count).map(one).collect::<String>()
+    };
+    let found = |count: usize| objects(&stored(&release(&manifest(count))), &entry());
+    assert_eq!(found(MAX_OBJECTS).map(|all| all.len()), Ok(MAX_OBJECTS));
+    assert!(found(MAX_OBJECTS + 1).unwrap_err().contains("more than"));
+}
+
+/// The table of locations: the namespace, the name and the version of a release, and whether they are valid.
+#[test]
+fn a_location_is_no_path_of_another_request() {
+    let long = "a".repeat(64);
+    for (namespace, name, version, is_valid) in [
+        ("shop", "shop", 1, true),
+        ("shop", "shop-2.db", 12, true),
+        ("shop", "../../../kube-system/secrets/x", 1, false),
+        ("shop", "shop/../x", 1, false),
+        ("shop", "shop?watch=true", 1, false),
+        ("shop", "", 1, false),
+        ("shop", long.as_str(), 1, false),
+        ("shop", "shop", 0, false),
+        ("shop", "shop", -1, false),
+        ("../shop", "shop", 1, false),
+        ("a/secrets/b", "shop", 1, false),
+        ("", "shop", 1, false),
+        (long.as_str(), "shop", 1, false),
+    ] {
+        let found = check_location(namespace, name, version);
+        assert_eq!(found.is_ok(), is_valid, "{namespace}, {name}, {version}");
     }
 }
 

@@ -80,6 +80,82 @@ fn a_stateful_set_has_the_claims_of_its_templates() {
     assert!(found.is_rolling);
 }
 
+/// The table of revisions: the current and the update revision, the counters of both, and the updated replicas.
+#[test]
+fn pods_of_a_reverted_template_are_not_updated() {
+    for (update, current_count, updated_count, expected, is_rolling) in [
+        ("a", 2, 2, 2, false),
+        ("b", 1, 1, 1, true),
+        ("b", 0, 2, 2, true),
+        // The template was reverted, and a Pod of the other revision is left.
+        ("a", 1, 1, 1, true),
+    ] {
+        let set = json!({ "metadata": meta("db"),
+            "spec": { "replicas": 2, "serviceName": "db", "selector": {}, "template": template() },
+            "status": { "observedGeneration": 4, "replicas": 2, "readyReplicas": 2,
+                "availableReplicas": 2, "currentRevision": "a", "updateRevision": update,
+                "currentReplicas": current_count, "updatedReplicas": updated_count } });
+        let set: StatefulSet = serde_json::from_value(set).unwrap();
+        let found = WorkloadView::from(&set);
+        let updated = found.rollout.unwrap().updated;
+        assert_eq!(
+            (updated, found.is_rolling),
+            (expected, is_rolling),
+            "{set:?}"
+        );
+    }
+}
+
+/// The table of fields that keep a controller from replacing all Pods.
+#[test]
+fn a_field_that_holds_a_rollout_is_named() {
+    let deployment = |spec: Value| -> WorkloadView {
+        let deployment: Deployment = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        WorkloadView::from(&deployment)
+    };
+    let plain = json!({ "selector": {}, "template": {} });
+    let paused = json!({ "selector": {}, "template": {}, "paused": true });
+    assert_eq!(deployment(plain).hold, None);
+    assert_eq!(
+        deployment(paused).hold.as_deref(),
+        Some("'spec.paused' is true")
+    );
+    for (strategy, expected) in [
+        (json!({ "type": "RollingUpdate" }), None),
+        (
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }),
+            None,
+        ),
+        (
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 2 } }),
+            Some("'spec.updateStrategy.rollingUpdate.partition' is 2"),
+        ),
+        (
+            json!({ "type": "OnDelete" }),
+            Some("'spec.updateStrategy.type' is OnDelete"),
+        ),
+    ] {
+        let spec = json!({ "serviceName": "db", "selector": {}, "template": {},
+            "updateStrategy": strategy });
+        let set: StatefulSet = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        assert_eq!(WorkloadView::from(&set).hold.as_deref(), expected);
+    }
+    let spec = json!({ "selector": {}, "template": {}, "updateStrategy": { "type": "OnDelete" } });
+    let set: DaemonSet = serde_json::from_value(json!({ "spec": spec })).unwrap();
+    let expected = Some("'spec.updateStrategy.type' is OnDelete");
+    assert_eq!(WorkloadView::from(&set).hold.as_deref(), expected);
+}
+
+#[test]
+fn a_workload_that_is_being_deleted_is_marked() {
+    let mut metadata = meta("web");
+    metadata["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+    let spec = json!({ "selector": {}, "template": {} });
+    let deployment = json!({ "metadata": metadata, "spec": spec });
+    let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+    assert!(WorkloadView::from(&deployment).is_deleting);
+}
+
 #[test]
 fn a_daemon_set_counts_its_nodes() {
     let set = json!({ "metadata": meta("agent"), "spec": { "selector": {}, "template": template() },
