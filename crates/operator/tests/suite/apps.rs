@@ -124,6 +124,7 @@ fn now() -> Timestamp {
 
 fn ready(value: &str, reason: &str) -> Value {
     json!([{ "type": "Ready", "status": value, "reason": reason, "message": "as the test wrote it",
+        "observedGeneration": 1,
         "lastTransitionTime": now().to_string() }])
 }
 
@@ -309,7 +310,8 @@ async fn follows_a_workload(env: &Env) -> Result<Duration> {
         "selector": { "matchLabels": { "app": "shop" } }, "template": template() } });
     env.create::<Deployment>(deployment).await?;
     let applied = json!({ "observedGeneration": 1, "conditions": ready("True", "ReconciliationSucceeded"),
-        "lastAppliedRevision": "main@sha1:0123", "inventory": inventory(env, &["web_apps_Deployment", "web__Service"]) });
+        "lastAppliedRevision": "main@sha1:0123", "lastAttemptedRevision": "main@sha1:0123",
+        "inventory": inventory(env, &["web_apps_Deployment", "web__Service"]) });
     report(env, KUSTOMIZATION, applied).await?;
     let (status, _) = has_reason(env, "shop", "Unhealthy", FRESH).await?;
     ensure!(message(&status).contains("'web' "), "{}", message(&status));
@@ -405,6 +407,8 @@ async fn finds_a_release(env: &Env) -> Result<()> {
     create_flux(env, HELM_RELEASE, spec).await?;
     let status = json!({ "observedGeneration": 1, "conditions": ready("True", "InstallSucceeded"),
         "storageNamespace": env.namespace, "history": history(env, 1),
+        "lastAttemptedGeneration": 1, "lastAttemptedRevision": "2.0.0",
+        "lastAttemptedConfigDigest": "sha256:c",
         "inventory": inventory(env, &["db_apps_StatefulSet"]) });
     report(env, HELM_RELEASE, status).await?;
     let ids = [
@@ -434,6 +438,22 @@ async fn finds_a_release(env: &Env) -> Result<()> {
 }
 
 async fn reports_a_wrong_release(env: &Env) -> Result<()> {
+    // Flux begins an upgrade: `Ready` and the newest release are still those of the old version.
+    report(
+        env,
+        HELM_RELEASE,
+        json!({ "lastAttemptedRevision": "2.1.0" }),
+    )
+    .await?;
+    let (status, _) = has_reason(env, "shop", "Comparing", FRESH).await?;
+    ensure!(message(&status).contains("'2.1.0'"), "{}", message(&status));
+    report(
+        env,
+        HELM_RELEASE,
+        json!({ "lastAttemptedRevision": "2.0.0" }),
+    )
+    .await?;
+    has_reason(env, "shop", "Ready", FRESH).await?;
     // A release that the inventory contradicts.
     store_release(env, 4, &["db", "cache"]).await?;
     report(env, HELM_RELEASE, json!({ "history": history(env, 4) })).await?;
