@@ -84,6 +84,8 @@ pub struct World {
     pub app: Option<AppView>,
     /// The Kustomization and the HelmRelease of the ManagedApp.
     pub flux: Vec<FluxView>,
+    /// The sources of the object of Flux that is not ready, from its own one to the deepest.
+    pub sources: Vec<FluxView>,
     /// The target, if its kind has no rules of its own.
     pub object: Option<ObjectView>,
     /// The Tenant's Deployment and StatefulSet, or the first workload of the ManagedApp that is not ready.
@@ -142,6 +144,7 @@ impl World {
             tenant: None,
             app: None,
             flux: Vec::new(),
+            sources: Vec::new(),
             object: None,
             workloads: Vec::new(),
             endpoints: Vec::new(),
@@ -528,7 +531,7 @@ views! {
         pub status: ManagedAppStatus,
     }
 
-    /// A Kustomization or a HelmRelease of Flux.
+    /// A Kustomization or a HelmRelease of Flux, or a source of one.
     pub struct FluxView {
         pub kind: String,
         pub meta: Meta,
@@ -539,6 +542,18 @@ views! {
         pub observed: i64,
         /// Its condition `Ready`.
         pub ready: Option<ConditionView>,
+        /// The generation that the condition `Ready` is about.
+        pub ready_generation: Option<i64>,
+        /// Its condition `Stalled`, if it is True and about the current generation.
+        pub stalled: Option<ConditionView>,
+        /// The version of the last attempt: a revision, or the version of a chart.
+        pub attempted: Option<String>,
+        /// The version that is applied: a revision, or the version of the chart of the newest release.
+        pub applied: Option<String>,
+        /// The status of the newest release in Helm.
+        pub release_status: Option<String>,
+        /// The object that its content comes from.
+        pub source: Option<ObjectRef>,
     }
 
     /// A Deployment, a StatefulSet or a DaemonSet.

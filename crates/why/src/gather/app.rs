@@ -33,22 +33,88 @@ pub(super) async fn around(reader: &mut Reader, world: &mut World, operator: Opt
     if let Some(release) = &app.status.helm_release {
         flux(reader, world, HELM_RELEASE, release).await;
     }
-    let mut workloads = app.status.workloads.iter();
-    let broken = workloads.find(|workload| workload.in_inventory && !is_ready(workload));
-    if let Some(workload) = broken {
-        reader.namespace.clone_from(&workload.namespace);
-        of_workload(reader, world, workload).await;
+    let unready = world.flux.iter().find(|flux| !flux.is_ready());
+    if let Some(flux) = unready.cloned() {
+        sources(reader, world, flux).await;
+    }
+    let message = app.status.progress.message.as_deref().unwrap_or_default();
+    if let Some((kind, name)) = broken(message, &app.status.workloads) {
+        reader.namespace.clone_from(&name.namespace);
+        of_workload(reader, world, &kind, &name).await;
+    }
+}
+
+/// Returns kind and name of the workload that the message is about, or of the first one that is not ready. The status
+/// may not list the one of the message.
+fn broken(message: &str, workloads: &[Workload]) -> Option<(String, NamespacedName)> {
+    let mut kinds = WORKLOADS.iter();
+    let named = kinds.find_map(|kind| {
+        let rest = message.strip_prefix(kind)?.strip_prefix(" '")?;
+        let (namespace, name) = rest.split_once('\'')?.0.split_once('/')?;
+        Some(((*kind).to_owned(), NamespacedName::new(namespace, name)))
+    });
+    named.or_else(|| {
+        let mut workloads = workloads.iter();
+        let found = workloads.find(|workload| workload.in_inventory && !is_ready(workload))?;
+        let name = NamespacedName::new(&found.namespace, &found.name);
+        Some((found.kind.clone(), name))
+    })
+}
+
+/// Kinds of workloads with replicas.
+const WORKLOADS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+
+/// API group of the sources of Flux.
+const SOURCES: &str = "source.toolkit.fluxcd.io";
+
+/// Kinds of sources and their plurals.
+const SOURCE_KINDS: [(&str, &str); 6] = [
+    ("GitRepository", "gitrepositories"),
+    ("OCIRepository", "ocirepositories"),
+    ("Bucket", "buckets"),
+    ("HelmRepository", "helmrepositories"),
+    ("HelmChart", "helmcharts"),
+    ("ExternalArtifact", "externalartifacts"),
+];
+
+/// Reads the source of an object of Flux, and the source of a HelmChart.
+async fn sources(reader: &Reader, world: &mut World, flux: FluxView) {
+    let mut next = flux.source;
+    // A HelmChart has one source, which has none.
+    for _ in 0..2 {
+        let Some(object) = next.take() else { return };
+        let mut kinds = SOURCE_KINDS.iter();
+        let Some((kind, plural)) = kinds.find(|(kind, _)| *kind == object.kind) else {
+            return;
+        };
+        let resource = ResourceType::new(SOURCES, "v1", *kind, *plural);
+        let namespace = object.namespace.clone().unwrap_or_default();
+        let name = NamespacedName::new(&namespace, &object.name);
+        if let Some(found) = read(reader, world, resource, &name).await {
+            next.clone_from(&found.source);
+            world.sources.push(found);
+        }
     }
 }
 
 fn is_ready(workload: &Workload) -> bool {
-    let has_replicas = ["Deployment", "StatefulSet", "DaemonSet"].contains(&&*workload.kind);
+    let has_replicas = WORKLOADS.contains(&&*workload.kind);
     let is_complete = workload.desired > Some(0) && workload.ready >= workload.desired;
     !has_replicas || is_complete
 }
 
-/// Reads an object of Flux. A type that is not installed is recorded as a missing CRD.
 async fn flux(reader: &Reader, world: &mut World, resource: ResourceType, name: &NamespacedName) {
+    let found = read(reader, world, resource, name).await;
+    world.flux.extend(found);
+}
+
+/// Reads an object of Flux. A type that is not installed is recorded as a missing CRD.
+async fn read(
+    reader: &Reader,
+    world: &mut World,
+    resource: ResourceType,
+    name: &NamespacedName,
+) -> Option<FluxView> {
     let NamespacedName { namespace, name } = name;
     let kind = resource.kind;
     let api_resource = ApiResource {
@@ -67,8 +133,7 @@ async fn flux(reader: &Reader, world: &mut World, resource: ResourceType, name: 
     {
         Ok(found) => {
             world.know(object, true);
-            let view = FluxView::read(kind, &found.metadata, &found.data);
-            world.flux.push(view);
+            return Some(FluxView::read(kind, &found.metadata, &found.data));
         }
         Err(error) if UNKNOWN_KIND.iter().any(|words| error.why.contains(words)) => {
             let crd = format!("{}.{}", resource.plural, resource.group);
@@ -77,18 +142,14 @@ async fn flux(reader: &Reader, world: &mut World, resource: ResourceType, name: 
         Err(error) if error.why.contains("not found") => world.know(object, false),
         Err(error) => world.unreadable.push(error),
     }
+    None
 }
 
 /// Reads a workload and its Pods, by its selector.
-async fn of_workload(reader: &Reader, world: &mut World, workload: &Workload) {
-    let Workload {
-        kind,
-        namespace,
-        name,
-        ..
-    } = workload;
+async fn of_workload(reader: &Reader, world: &mut World, kind: &str, name: &NamespacedName) {
+    let NamespacedName { namespace, name } = name;
     let object = ObjectRef::namespaced(kind, namespace, name);
-    let found: Option<(WorkloadView, Option<LabelSelector>)> = match kind.as_str() {
+    let found: Option<(WorkloadView, Option<LabelSelector>)> = match kind {
         "Deployment" => {
             let read = reader.get(reader.here::<Deployment>(), name).await;
             let found = world.keep_one(object, read);
@@ -124,4 +185,56 @@ async fn of_workload(reader: &Reader, world: &mut World, workload: &Workload) {
     let pods = reader.list(reader.here::<Pod>(), which).await;
     let pods: Option<Vec<PodView>> = world.keep_list("Pods", pods);
     world.pods = pods.unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(name: &str, desired: i32, ready: i32) -> Workload {
+        Workload {
+            kind: "Deployment".to_owned(),
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            in_inventory: true,
+            desired: Some(desired),
+            ready: Some(ready),
+            images: Vec::new(),
+        }
+    }
+
+    /// The table of messages and workloads, and the workload that is read.
+    #[test]
+    fn the_workload_of_the_message_is_read() {
+        let listed = [workload("api", 2, 2), workload("web", 2, 1)];
+        for (message, expected) in [
+            ("Flux fails", Some(("Deployment", "web"))),
+            (
+                "Deployment 'shop/web' has 1 of 2 replicas ready",
+                Some(("Deployment", "web")),
+            ),
+            // All of its replicas are ready, but they are old.
+            (
+                "Deployment 'shop/api' rolls out: 1 of 2 replicas updated, 2 ready",
+                Some(("Deployment", "api")),
+            ),
+            // The status lists 32 workloads only.
+            (
+                "StatefulSet 'shop/db' has 0 of 1 replicas ready",
+                Some(("StatefulSet", "db")),
+            ),
+            (
+                "CronJob 'shop/backup' is missing",
+                Some(("Deployment", "web")),
+            ),
+            ("Deployment 'shop", Some(("Deployment", "web"))),
+        ] {
+            let found = broken(message, &listed);
+            let found = found
+                .as_ref()
+                .map(|(kind, name)| (kind.as_str(), name.name.as_str()));
+            assert_eq!(found, expected, "{message}");
+        }
+        assert_eq!(broken("", &listed[..1]), None);
+    }
 }

@@ -106,6 +106,19 @@ impl Site {
         self.flux("HelmRelease", "shop", more)
     }
 
+    /// Adds the GitRepository of the Kustomization with this condition `Ready`.
+    pub(crate) fn git(mut self, ready: &Value) -> Self {
+        let object = json!({
+            "metadata": { "name": "shop", "namespace": "flux-system", "uid": "git-uid",
+                "generation": 2 },
+            "status": { "observedGeneration": 1, "conditions": [ready] },
+        });
+        let meta = from(object["metadata"].clone());
+        let view = FluxView::read("GitRepository", &meta, &object);
+        self.0.sources.push(view);
+        self.known("GitRepository", "flux-system", "shop", true)
+    }
+
     pub(crate) fn known(mut self, kind: &str, namespace: &str, name: &str, exists: bool) -> Self {
         let object = match namespace {
             "" => ObjectRef::cluster(kind, name),

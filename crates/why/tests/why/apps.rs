@@ -224,6 +224,26 @@ fn of_flux() -> Vec<Case> {
         false,
         "Kustomization 'flux-system/shop': BuildFailed: kustomization.yaml not found",
     );
+    let no_artifact = status(
+        "Degraded",
+        "Unhealthy",
+        false,
+        "Kustomization 'flux-system/shop': ArtifactFailed: Source artifact not found, retrying in 30s",
+    );
+    let mut waits_for_source = failed(
+        "ArtifactFailed",
+        "Source artifact not found, retrying in 30s",
+    );
+    waits_for_source["spec"] = json!({ "sourceRef": { "kind": "GitRepository", "name": "shop" } });
+    let unauthorized = json!({ "type": "Ready", "status": "False", "reason": "GitOperationFailed",
+        "message": "failed to checkout and determine revision: authentication required",
+        "observedGeneration": 2, "lastTransitionTime": at("10:00:50") });
+    let deleted = status(
+        "Degraded",
+        "Unhealthy",
+        false,
+        "Kustomization 'flux-system/shop' is being deleted, so Flux does not apply the application any more. Create it again, or delete the ManagedApp",
+    );
     let down = {
         let mut site = Site::new(ready.clone());
         site.0.leases = Some(Vec::new());
@@ -271,6 +291,29 @@ fn of_flux() -> Vec<Case> {
             )),
             State::Blocked,
             Some(("Kustomization", "shop", "BuildFailed")),
+        ),
+        case(
+            "app-source-fails",
+            Site::new(no_artifact.clone())
+                .kustomization(waits_for_source.clone())
+                .git(&unauthorized),
+            State::Blocked,
+            Some(("GitRepository", "shop", "GitOperationFailed")),
+        ),
+        case(
+            "app-source-missing",
+            Site::new(no_artifact)
+                .kustomization(waits_for_source)
+                .known("GitRepository", "flux-system", "shop", false),
+            State::Blocked,
+            Some(("GitRepository", "shop", "NotFound")),
+        ),
+        case(
+            "app-flux-deleted",
+            Site::new(deleted).kustomization(json!({ "metadata": {
+                "deletionTimestamp": at("10:01:20"), "finalizers": ["finalizers.fluxcd.io"] } })),
+            State::Blocked,
+            Some(("Kustomization", "shop", "Unhealthy")),
         ),
         case(
             "app-helm-fails",
@@ -407,6 +450,61 @@ fn of_workloads() -> Vec<Case> {
             Some(("Pod", "web-x2k9p", "CrashLoop")),
         ),
     ]
+}
+
+/// The table of HelmReleases: the change of its status, the status of the ManagedApp, and the sentence about it.
+#[test]
+fn a_helm_release_is_explained_by_its_attempts() {
+    let history = |status: &str| {
+        json!([{ "name": "shop", "version": 2, "chartVersion": "1.0.0", "status": "superseded" },
+            { "name": "shop", "version": 3, "chartVersion": "2.0.0", "status": status }])
+    };
+    let ready = || status("Ready", "Ready", false, "1 workload is ready");
+    let unhealthy = || status("Degraded", "Unhealthy", false, "HelmRelease 'shop/shop': x");
+    let old_failure = json!({ "metadata": { "generation": 5 },
+        "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "UpgradeFailed",
+            "message": "an old failure", "observedGeneration": 4 }] } });
+    let new_failure = json!({ "metadata": { "generation": 5 },
+        "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "UpgradeFailed",
+            "message": "a new failure", "observedGeneration": 5 }] } });
+    let stalled = json!({ "status": { "conditions": [
+        { "type": "Ready", "status": "Unknown", "reason": "Progressing", "message": "",
+            "observedGeneration": 4 },
+        { "type": "Stalled", "status": "True", "reason": "RetriesExceeded",
+            "message": "Failed to upgrade", "observedGeneration": 4 }] } });
+    for (change, status, expected) in [
+        (
+            json!({ "status": { "lastAttemptedRevision": "2.1.0", "history": history("deployed") } }),
+            ready(),
+            "applies version '2.1.0', and '2.0.0' is the applied one",
+        ),
+        (
+            json!({ "status": { "lastAttemptedRevision": "2.0.0", "history": history("failed") } }),
+            ready(),
+            "has a newest release that is 'failed'",
+        ),
+        (
+            json!({ "metadata": { "generation": 5 } }),
+            ready(),
+            "has a spec that its controller has not reconciled yet",
+        ),
+        (
+            old_failure,
+            unhealthy(),
+            "has a spec that its controller has not reconciled yet",
+        ),
+        (new_failure, unhealthy(), "is not ready: a new failure"),
+        (
+            stalled,
+            unhealthy(),
+            "is stalled until its spec changes: Failed to upgrade",
+        ),
+    ] {
+        let found = why::explain(&Site::new(status).helm(change.clone()).0);
+        let last = found.chain.last().unwrap();
+        assert_eq!(last.object.kind, "HelmRelease", "{change}");
+        assert_eq!(last.message, expected, "{change}");
+    }
 }
 
 /// Each reason of the apps operator has a case whose chain goes below the ManagedApp, so none is explained by itself

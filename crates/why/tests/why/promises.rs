@@ -165,7 +165,7 @@ fn a_world_carries_no_content() {
 #[test]
 fn a_world_with_holes_is_explained_too() {
     type Hole = (&'static str, fn(&mut World));
-    let holes: [Hole; 17] = [
+    let holes: [Hole; 18] = [
         ("agent", |world| world.agent = None),
         ("jobs", |world| world.jobs.clear()),
         ("pods", |world| world.pods.clear()),
@@ -183,6 +183,7 @@ fn a_world_with_holes_is_explained_too() {
         ("operator", |world| world.operator = None),
         ("crds", |world| world.crds.clear()),
         ("flux", |world| world.flux.clear()),
+        ("sources", |world| world.sources.clear()),
     ];
     for case in all() {
         for (index, (first, one)) in holes.iter().enumerate() {

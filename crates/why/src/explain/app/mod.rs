@@ -18,6 +18,7 @@ impl<'a> Explain<'a> for App<'a> {
             .or_else(|| deletion(self))
             .or_else(|| operator::not_seen(*self))
             .or_else(|| references::find(self))
+            .or_else(|| flux::deleted(self))
             .or_else(|| flux::suspended(self))
             .or_else(|| workload::find(self))
             .or_else(|| flux::find(self))
