@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::{
     GROUP, Timestamp,
-    apps::{MANAGED_APP, ManagedApp, ManagedAppSpec, ManagedAppStatus, NamespacedName},
+    apps::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ManagedAppStatus, NamespacedName},
     decide::{Decision, Input, ReconcileError, ResourceType},
 };
 use engine::{
@@ -120,6 +120,17 @@ struct FluxObjects {
 }
 
 impl FluxObjects {
+    fn ids(&self) -> Vec<ObjectId> {
+        let mut all = vec![ObjectId::named(
+            ObjectKind::Kustomization,
+            &self.kustomization_name,
+        )];
+        if let Ok(Some((name, _))) = &self.helm_release {
+            all.push(ObjectId::named(ObjectKind::HelmRelease, name));
+        }
+        all
+    }
+
     fn helm(&self) -> Option<&HelmReleaseView> {
         match &self.helm_release {
             Ok(Some((_, seen))) => seen.present(),
@@ -158,20 +169,31 @@ impl AppKind {
         let kustomization = self.seen(&self.caches.kustomizations, &name);
         let reference = spec.helm_release_ref.as_ref();
         let helm_release = match kustomization.present() {
-            Some(found) => discover::helm_release(reference, namespace, found),
+            Some(found) => self.helm_release(reference, namespace, found),
             None => Ok(None),
         };
         FluxObjects {
             kustomization_name: name,
             kustomization,
-            helm_release: helm_release.map(|found| {
-                let seen = |name| {
-                    let seen = self.seen(&self.caches.helm_releases, &name);
-                    (name, seen)
-                };
-                found.map(seen)
-            }),
+            helm_release,
         }
+    }
+
+    /// Finds the HelmRelease of an application in the cache.
+    fn helm_release(
+        &self,
+        reference: Option<&FluxRef>,
+        namespace: &str,
+        kustomization: &KustomizationView,
+    ) -> Result<Option<(NamespacedName, Seen<HelmReleaseView>)>, Problem> {
+        let Some(name) = discover::helm_release(reference, namespace, kustomization)? else {
+            return Ok(None);
+        };
+        let seen = self.seen(&self.caches.helm_releases, &name);
+        if let Some(helm) = seen.present() {
+            discover::check_origin(reference, kustomization, helm)?;
+        }
+        Ok(Some((name, seen)))
     }
 
     /// Discovers the objects of an application and their live state.
@@ -182,7 +204,7 @@ impl AppKind {
         let release = flux.helm().map(|helm| (helm, read));
         match discover::objects(kustomization, release) {
             Ok(ids) => {
-                let mut objects = self.caches.objects(&ids);
+                let mut objects = self.caches.objects(&ids, &flux.ids());
                 let namespaces = ids.iter().map(|id| id.namespace.clone());
                 let unwatched = namespaces.filter(|namespace| !self.is_watched(namespace));
                 objects.unwatched = unwatched.collect();
@@ -215,16 +237,12 @@ impl AppKind {
         if !self.is_current(app) {
             return self.unregister(app);
         }
-        let kustomization = ObjectId::named(ObjectKind::Kustomization, &flux.kustomization_name);
         let mut objects = match discovery {
             Discovery::Found(objects) => objects.ids(),
             // Without the former objects, a younger ManagedApp with the same ones would be valid for a while.
             Discovery::Failed(_) => self.shared.registry().objects(&name_of(app)),
         };
-        objects.insert(kustomization);
-        if let Ok(Some((name, _))) = &flux.helm_release {
-            objects.insert(ObjectId::named(ObjectKind::HelmRelease, name));
-        }
+        objects.extend(flux.ids());
         let created = app.metadata.creation_timestamp.as_ref();
         let claimed = Claimed {
             created: created.map(|time| time.0),

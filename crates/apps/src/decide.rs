@@ -16,7 +16,7 @@ use api::{
 };
 
 use crate::{
-    discover::Problem,
+    discover::{self, Problem},
     flux::{FluxObject, FluxState, HelmReleaseView, KustomizationView},
     health::{Expectation, FluxMember, Health, check},
     object::{ObjectId, ObjectKind},
@@ -254,6 +254,10 @@ impl AppState<'_> {
         };
         if let Some(namespace) = objects.unwatched.first() {
             return not_watched(namespace, "an object of the application is");
+        }
+        if let Some(id) = objects.foreign.first() {
+            let problem = discover::foreign(id, kustomization, helm);
+            return self.unless_changing(&flux, &problem);
         }
         let Objects { members, .. } = objects;
         let warnings = &self.world.warnings;

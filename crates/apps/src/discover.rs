@@ -5,7 +5,7 @@
 //! - No label, name prefix or live Pod decides that a workload belongs to the application.
 //! - Two sources that contradict each other are an error, never a guess.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, slice, sync::Arc};
 
 use api::{
     Reason,
@@ -15,6 +15,7 @@ use api::{
 use crate::{
     flux::{HelmReleaseView, KustomizationView},
     object::{ObjectId, ObjectKind},
+    origin::is_own,
 };
 
 /// The reason why the objects are not known, or why the application is not healthy.
@@ -99,6 +100,50 @@ pub fn helm_release(
     }
 }
 
+/// Checks that the Kustomization applied the HelmRelease of its inventory. The author of a ManagedApp needs permission on
+/// a HelmRelease in `spec.helmReleaseRef`, but not on one that is found in the inventory.
+///
+/// # Errors
+/// If the HelmRelease is in another namespace, and its labels do not name the Kustomization.
+pub fn check_origin(
+    reference: Option<&FluxRef>,
+    kustomization: &KustomizationView,
+    helm: &HelmReleaseView,
+) -> Result<(), Problem> {
+    let owner = ObjectId::named(ObjectKind::Kustomization, &kustomization.flux.name);
+    let namespace = &helm.flux.name.namespace;
+    if reference.is_some() || is_own(namespace, &helm.flux.appliers, slice::from_ref(&owner)) {
+        return Ok(());
+    }
+    let id = ObjectId::named(ObjectKind::HelmRelease, &helm.flux.name);
+    Err(foreign(&id, kustomization, None))
+}
+
+/// Returns the problem of an object in a namespace of others that Flux did not apply. The object is named only if an
+/// inventory has it: the release may be that of others, and its names are not known to the author.
+#[must_use]
+pub fn foreign(
+    id: &ObjectId,
+    kustomization: &KustomizationView,
+    helm: Option<&HelmReleaseView>,
+) -> Problem {
+    let inventories = [
+        kustomization.inventory.as_ref(),
+        helm.and_then(|helm| helm.inventory.as_ref()),
+    ];
+    let mut inventories = inventories.into_iter().flat_map(|one| one.into_iter());
+    let subject = if inventories.any(|one| one.contains(id)) {
+        id.to_string()
+    } else {
+        "an object of the release".to_owned()
+    };
+    let name = &kustomization.flux.name;
+    let message = format!(
+        "{subject} belongs to Kustomization '{name}' by its inventory, but not by the labels that Flux sets. Let Flux reconcile it"
+    );
+    Problem::new(Reason::DiscoveryMismatch, message)
+}
+
 /// Maximum number of names in a message.
 const NAMED: usize = 3;
 
@@ -165,6 +210,13 @@ fn release_objects(
         (ReleaseRead::Objects(objects), Some(inventory)) => {
             match first_difference(objects, inventory) {
                 None => Ok(objects.union(inventory).cloned().collect()),
+                // The release may be that of others, whose names are not known to the author.
+                Some((_, has, lacks)) if helm.has_storage_elsewhere() => Err(Problem::new(
+                    Reason::DiscoveryMismatch,
+                    format!(
+                        "a workload is in {has} of HelmRelease '{name}', but not in {lacks}. Let Flux reconcile the HelmRelease"
+                    ),
+                )),
                 Some((object, has, lacks)) => Err(Problem::new(
                     Reason::DiscoveryMismatch,
                     format!(

@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use self::state::{
     Attempt, FluxCondition, FluxObject, FluxState, RECONCILE_GRACE, SETTLE_TIME,
 };
-use crate::{inventory, object::ObjectId};
+use crate::{inventory, object::ObjectId, origin::appliers};
 
 /// Annotation with the token of a requested reconciliation.
 const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
@@ -218,6 +218,7 @@ fn shared(meta: &ObjectMeta, spec: &RawSpec, status: &RawStatus, attempt: Attemp
             meta.namespace.as_deref().unwrap_or_default(),
             meta.name.as_deref().unwrap_or_default(),
         ),
+        appliers: appliers(meta.labels.as_ref()),
         generation: meta.generation.unwrap_or_default(),
         observed_generation: status.observed_generation.unwrap_or(-1),
         is_suspended: spec.suspend,
@@ -313,6 +314,12 @@ impl KustomizationView {
 }
 
 impl HelmReleaseView {
+    /// Returns whether Helm stores the releases in another namespace than that of the HelmRelease.
+    #[must_use]
+    pub fn has_storage_elsewhere(&self) -> bool {
+        self.storage_namespace.as_ref() != Some(&self.flux.name.namespace)
+    }
+
     /// Reads a HelmRelease.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ pub mod flux;
 pub mod health;
 pub mod inventory;
 pub mod object;
+pub mod origin;
 pub mod overlap;
 pub mod pod;
 pub mod release;

@@ -14,6 +14,7 @@ use pods::{Rollout, replica_failure};
 
 use crate::{
     object::{ObjectId, ObjectKind},
+    origin::appliers,
     volumes::{Mounts, claims_of_templates},
 };
 
@@ -26,6 +27,8 @@ pub struct WorkloadView {
     pub uid: String,
     /// Generation of the spec.
     pub generation: i64,
+    /// Objects of Flux that its labels name.
+    pub appliers: BTreeSet<ObjectId>,
     /// Rollout state, or `None` for a CronJob. `ready` counts only replicas that are also available.
     pub rollout: Option<Rollout>,
     /// Whether the workload is being deleted.
@@ -57,6 +60,7 @@ impl WorkloadView {
             id: ObjectId::new(kind, namespace, meta.name.as_deref().unwrap_or_default()),
             uid: meta.uid.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
+            appliers: appliers(meta.labels.as_ref()),
             rollout: None,
             is_deleting: meta.deletion_timestamp.is_some(),
             is_rolling: false,
@@ -174,6 +178,8 @@ impl From<&CronJob> for WorkloadView {
 /// A PersistentVolumeClaim, reduced to the fields that decisions read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimView {
+    /// Objects of Flux that its labels name.
+    pub appliers: BTreeSet<ObjectId>,
     /// Phase of the claim.
     pub phase: String,
     /// Size of the bound volume, or the requested size.
@@ -192,6 +198,7 @@ impl From<&PersistentVolumeClaim> for ClaimView {
             |amounts: Option<&BTreeMap<String, Quantity>>| Some(amounts?.get("storage")?.0.clone());
         let phase = status.and_then(|status| status.phase.clone());
         Self {
+            appliers: appliers(claim.metadata.labels.as_ref()),
             phase: phase.unwrap_or_else(|| "Pending".to_owned()),
             size: size(bound).or_else(|| size(requests)),
             class: spec.and_then(|spec| spec.storage_class_name.clone()),

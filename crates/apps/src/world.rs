@@ -77,6 +77,9 @@ pub struct Objects {
     pub mounters: Vec<Mounter>,
     /// Claims of the inventory, of Pod templates and of Pods.
     pub claims: Vec<ClaimMember>,
+    /// Objects of the inventories in namespaces of others, whose labels do not show that Flux applied them. Nothing else
+    /// is known about them.
+    pub foreign: Vec<ObjectId>,
     /// Namespaces with objects of the application that the operator does not watch.
     pub unwatched: BTreeSet<String>,
 }

@@ -28,8 +28,8 @@ reasons! {
         "The message has the error. Check the permissions of the operator, and whether the Secret of the newest release exists.";
     ReleaseChangedOutsideFlux: "Helm stored a newer release than the HelmRelease reports: someone changed the release by hand.",
         "Compare `helm history` with the HelmRelease, and let Flux reconcile the HelmRelease.";
-    DiscoveryMismatch: "The release Secret of Helm and the inventory of the HelmRelease list different objects.",
-        "Let Flux reconcile the HelmRelease (annotation `reconcile.fluxcd.io/requestedAt`). If the difference stays, report it with the message.";
+    DiscoveryMismatch: "The release Secret of Helm and the inventory of the HelmRelease list different objects, or an object of another namespace lacks the labels that Flux sets.",
+        "Let Flux reconcile the Kustomization and the HelmRelease (annotation `reconcile.fluxcd.io/requestedAt`). If the difference stays, report it with the message.";
     NoWorkloadsFound: "Flux applied no Deployment, StatefulSet or DaemonSet, so nothing shows that the application works.",
         "Check that the ManagedApp references the Kustomization of the application, and not its parent.";
 

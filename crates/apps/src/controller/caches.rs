@@ -28,6 +28,7 @@ use crate::{
     flux::{HelmReleaseView, KustomizationView},
     health::Member,
     object::{ObjectId, ObjectKind},
+    origin::remove_foreign,
     pod::{AppPod, Controller},
     workload::{ClaimView, WorkloadView},
     world::{ClaimMember, Mounter, Objects},
@@ -359,10 +360,11 @@ impl Caches {
     }
 
     /// Returns the live state of these workloads and claims, with the claims that the workloads mount and the other
-    /// workloads that mount the claims.
-    pub(super) fn objects(&self, ids: &BTreeSet<ObjectId>) -> Objects {
+    /// workloads that mount the claims. `flux` are the objects of Flux of the application.
+    pub(super) fn objects(&self, ids: &BTreeSet<ObjectId>, flux: &[ObjectId]) -> Objects {
         let workloads = ids.iter().filter(|id| id.kind.is_workload());
-        let members: Vec<Member> = workloads.map(|id| self.member(id)).collect();
+        let mut members: Vec<Member> = workloads.map(|id| self.member(id)).collect();
+        let foreign = remove_foreign(&mut members, &mut Vec::new(), ids, flux);
         let mut claims: BTreeSet<NamespacedName> = ids
             .iter()
             .filter(|id| id.kind == ObjectKind::Claim)
@@ -374,8 +376,11 @@ impl Caches {
             let all = of_template.chain(of_pods);
             claims.extend(all.map(|claim| NamespacedName::new(&id.namespace, claim)));
         }
+        let mut claims: Vec<ClaimMember> =
+            claims.into_iter().map(|name| self.claim(name)).collect();
+        let foreign_claims = remove_foreign(&mut members, &mut claims, ids, flux);
         let mut mounters = BTreeMap::new();
-        for claim in &claims {
+        for ClaimMember { name: claim, .. } in &claims {
             for pod in self.pods.by_index(&mounts(&claim.namespace, &claim.name)) {
                 let (kind, name, id) = self.workload_of(&pod);
                 let is_member = id.as_ref().is_some_and(|id| ids.contains(id));
@@ -391,7 +396,8 @@ impl Caches {
                 .into_iter()
                 .map(|((kind, name), live)| Mounter { kind, name, live })
                 .collect(),
-            claims: claims.into_iter().map(|name| self.claim(name)).collect(),
+            claims,
+            foreign: foreign.into_iter().chain(foreign_claims).collect(),
             unwatched: BTreeSet::new(),
         }
     }

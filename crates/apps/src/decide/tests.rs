@@ -216,6 +216,14 @@ fn problems() -> Vec<(Reason, AppWorld, bool, &'static str)> {
             "a problem",
         ),
         (
+            Reason::DiscoveryMismatch,
+            with_objects(|all| {
+                all.foreign = vec![ObjectId::new(ObjectKind::Deployment, "theirs", "web")];
+            }),
+            true,
+            "an object of the release belongs to Kustomization 'shop/shop' by its inventory",
+        ),
+        (
             Reason::NoWorkloadsFound,
             with_objects(|all| all.members.clear()),
             false,

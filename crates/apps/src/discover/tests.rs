@@ -30,6 +30,7 @@ fn helm(inventory: Option<&[ObjectId]>) -> HelmReleaseView {
         ..HelmReleaseView::default()
     };
     view.flux.name = NamespacedName::new("shop", "shop");
+    view.storage_namespace = Some("shop".to_owned());
     view
 }
 
@@ -86,6 +87,38 @@ fn the_helm_release_is_the_referenced_one_or_the_only_one() {
         "{}",
         several.message
     );
+}
+
+/// The table of HelmReleases in the inventory: the namespace, the labels, the reference, and whether it may be shown.
+#[test]
+fn a_helm_release_of_another_namespace_needs_the_label_of_its_kustomization() {
+    let kustomization = kustomization(&[id(ObjectKind::HelmRelease, "shop")]);
+    let by = |name: &str| ObjectId::new(ObjectKind::Kustomization, "flux", name);
+    let named = reference("shop", Some("shop"));
+    for (namespace, applier, reference, is_shown) in [
+        ("flux", None, None, true),
+        ("shop", None, None, false),
+        ("shop", Some(by("shop")), None, true),
+        ("shop", Some(by("other")), None, false),
+        // Its author needs permission to patch it.
+        ("shop", None, Some(&named), true),
+    ] {
+        let mut helm = helm(None);
+        helm.flux.name = NamespacedName::new(namespace, "shop");
+        helm.flux.appliers.extend(applier.clone());
+        let found = check_origin(reference, &kustomization, &helm);
+        assert_eq!(found.is_ok(), is_shown, "{namespace}, {applier:?}");
+        if let Err(problem) = found {
+            assert_eq!(problem.reason, Reason::DiscoveryMismatch);
+            assert!(
+                problem.message.starts_with(
+                    "HelmRelease 'shop/shop' belongs to Kustomization 'flux/shop' by its inventory, but not by"
+                ),
+                "{}",
+                problem.message
+            );
+        }
+    }
 }
 
 #[test]
@@ -171,6 +204,15 @@ fn a_problem_names_the_object_and_the_next_step() {
         differs.starts_with("StatefulSet 'shop/db' is in the release of HelmRelease 'shop/shop', but not in the inventory. Let Flux"),
         "{differs}"
     );
+    let mut elsewhere = helm.clone();
+    elsewhere.storage_namespace = Some("theirs".to_owned());
+    let theirs = read(&[id(ObjectKind::StatefulSet, "secret-project")]);
+    let hidden = objects(&kustomization, Some((&elsewhere, &theirs)));
+    let hidden = hidden.unwrap_err().message;
+    assert!(hidden.starts_with("a workload is in"), "{hidden}");
+    let name = id(ObjectKind::StatefulSet, "secret-project");
+    let hidden = foreign(&name, &kustomization, Some(&elsewhere)).message;
+    assert!(hidden.starts_with("an object of the release"), "{hidden}");
     let newer = problem(ReleaseRead::Newer(4));
     assert!(
         newer.contains("version 4") && newer.contains("version 3 only"),

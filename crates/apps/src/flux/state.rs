@@ -4,9 +4,11 @@
 //! helm-controller store `status.observedGeneration` only after a success, so the generation of a failure is in the
 //! condition. `Ready=True` of an earlier version stays until the controller begins to apply the next one.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use api::{Timestamp, apps::NamespacedName, time};
+
+use crate::object::ObjectId;
 
 /// Time for which a healthy application keeps its state while Flux reconciles the version that is already applied.
 /// kustomize-controller sets `Ready` to `Unknown` at each interval, also if nothing changes. Its own timeout ends an
@@ -29,6 +31,8 @@ const WAITING_REASONS: [&str; 3] = [
 pub struct FluxObject {
     /// Namespace and name.
     pub name: NamespacedName,
+    /// Objects of Flux that its labels name.
+    pub appliers: BTreeSet<ObjectId>,
     /// Generation of the spec.
     pub generation: i64,
     /// Generation that the controller of Flux reconciled with success, or -1 before the first success.

@@ -36,6 +36,7 @@ fn view(name: &str, rollout: Rollout) -> WorkloadView {
         id: id(name),
         uid: name.to_owned(),
         generation: 2,
+        appliers: BTreeSet::new(),
         rollout: Some(rollout),
         is_deleting: false,
         is_rolling: false,

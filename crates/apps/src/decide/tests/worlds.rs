@@ -81,6 +81,7 @@ pub(super) fn member(name: &str, ready: i32) -> Member {
             id,
             uid: name.to_owned(),
             generation: 1,
+            appliers: [].into(),
             rollout: Some(Rollout {
                 observed: 1,
                 wanted: 2,

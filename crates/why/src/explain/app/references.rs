@@ -156,6 +156,10 @@ fn release(app: App<'_>) -> Finding {
             "has a release that someone changed by hand",
             "Compare the history of Helm with the HelmRelease, then let Flux reconcile it.",
         ),
+        _ if app.message().contains(" by its inventory, but not by ") => (
+            "has an inventory with an object that Flux did not apply",
+            "Let Flux reconcile it. If Flux does not change the object, remove it from the application.",
+        ),
         _ => (
             "has an inventory that differs from the release",
             "Let Flux reconcile it. If the difference stays, report it with this output.",
