@@ -46,7 +46,21 @@
 {{- if and (has "tenants" $enabled) (not .Values.admissionPolicies.enabled) -}}
 {{- fail "'operators.tenants.enabled' needs 'admissionPolicies.enabled=true': without the policies, nothing keeps the operator of Tenants out of other namespaces" -}}
 {{- end -}}
+{{- if and (has "apps" $enabled) (not .Values.admissionPolicies.enabled) -}}
+{{- fail "'operators.apps.enabled' needs 'admissionPolicies.enabled=true': without the policies, the status of a ManagedApp shows applications that its author may not see" -}}
+{{- end -}}
 {{ toYaml $enabled }}
+{{- end }}
+
+{{/* Rules of an operator, without those that its configuration makes unnecessary, as a YAML list. */}}
+{{- define "orchestrator.namespacedRules" -}}
+{{- $rules := .rules -}}
+{{- if and (eq .operator "apps") (not (dig "apps" "helm" "readReleaseSecrets" true .root.Values.config)) -}}
+{{- $kept := list -}}
+{{- range $rules -}}{{- if not (has "secrets" .resources) -}}{{- $kept = append $kept . -}}{{- end -}}{{- end -}}
+{{- $rules = $kept -}}
+{{- end -}}
+{{ toYaml $rules }}
 {{- end }}
 
 {{/* Namespaces where the operator of runs creates nothing, as a YAML list. With its own among them, unless runs live there. */}}

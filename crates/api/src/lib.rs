@@ -4,6 +4,7 @@
 //! values. [`kinds`] is the table of all kinds. `cargo xtask generate` generates the CRDs, the RBAC rules,
 //! the field reference, the reason reference and the state diagrams from it.
 
+pub mod apps;
 pub mod claim;
 pub mod content;
 pub mod crd;

@@ -25,6 +25,7 @@ const RESTORED: &str = "restored: ";
 const ANSWERED: &str = "the API server answered ";
 const HANGS: &str = ", probably because of an admission webhook";
 const IN_NAMESPACE: &str = "' in namespace '";
+const OF_OLDER_APP: &str = " also belongs to the older ManagedApp '";
 
 /// A request to the API server: `'create jobs' of 'shop-7-v1'`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +84,23 @@ pub fn task_holder(message: &str) -> Option<&str> {
     let (before, _) = message.split_once(HAS_TASK)?;
     let (_, name) = before.rsplit_once("TaskRun '")?;
     Some(name)
+}
+
+/// Formats that an older ManagedApp has an object of an application. `object` is its kind and name, `older` the
+/// namespace and name of the other ManagedApp.
+#[must_use]
+pub fn overlap(object: &str, older: &str) -> String {
+    format!(
+        "{object}{OF_OLDER_APP}{older}', and only that one is reported. Delete one of the two, or separate the applications"
+    )
+}
+
+/// Returns the namespace and name of the other ManagedApp in a message of [`overlap`].
+#[must_use]
+pub fn older_app(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once(OF_OLDER_APP)?;
+    let (name, _) = rest.split_once('\'')?;
+    name.split_once('/')
 }
 
 /// Formats that a child of a deleted owner has the name of a child. `is_collected`: the garbage collector
@@ -261,6 +279,17 @@ pub fn pod(message: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_older_app_is_found_in_its_message() {
+        let message = overlap("Deployment 'shop/web'", "team/older");
+        assert_eq!(older_app(&message), Some(("team", "older")));
+        assert!(
+            message.starts_with("Deployment 'shop/web' also belongs"),
+            "{message}"
+        );
+        assert_eq!(older_app("Deployment 'shop/web' crashes"), None);
+    }
 
     #[test]
     fn a_request_is_found_in_each_message() {

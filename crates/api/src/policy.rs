@@ -15,8 +15,8 @@
 //!   an expression.
 //!
 //! Operators may write in all namespaces, because the namespaces are not known in advance. Policies
-//! bound these writes: see [`task_operator()`] and [`tenant_operator`]. Only operators may create
-//! children with our labels: see [`tasks()`] and [`tenants()`].
+//! bound these writes: see [`task_operator()`], [`tenant_operator`] and [`app_operator`]. Only operators may
+//! create children with our labels: see [`tasks()`], [`tenants()`] and [`apps()`].
 
 use std::collections::BTreeMap;
 
@@ -35,11 +35,13 @@ use serde::Serialize;
 
 use crate::{GROUP, names};
 
+mod apps;
 mod children;
 mod task_operator;
 mod tenant_namespaces;
 mod tenants;
 
+pub use apps::{app_operator, app_roles, apps};
 pub(crate) use task_operator::own_lease;
 pub use task_operator::task_operator;
 pub use tenant_namespaces::tenant_namespaces;
@@ -94,6 +96,16 @@ pub(crate) fn of_tenants() -> Policies {
             Shared::Role(tenant_owner_role()),
             Shared::Class(tenant_probe_class()),
         ],
+    }
+}
+
+/// Returns the policies and roles of the apps operator.
+pub(crate) fn of_apps() -> Policies {
+    Policies {
+        policies: apps(),
+        operator_policies: app_operator(),
+        user_roles: app_roles(),
+        shared: Vec::new(),
     }
 }
 

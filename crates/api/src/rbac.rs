@@ -72,7 +72,7 @@ pub(crate) use permissions;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kinds, tasks, tenants};
+    use crate::{apps, kinds, tasks, tenants};
 
     fn all() -> impl Iterator<Item = &'static Permission> {
         kinds::OPERATORS
@@ -145,10 +145,12 @@ mod tests {
             let all = operator.permissions.iter();
             all.filter(|row| row.resource == "secrets").collect()
         };
-        let [row] = of_secrets(&tasks::OPERATOR)[..] else {
-            panic!("not one row");
-        };
-        assert_eq!(row.verbs, ["get"]);
+        for operator in [&tasks::OPERATOR, &apps::OPERATOR] {
+            let [row] = of_secrets(operator)[..] else {
+                panic!("not one row");
+            };
+            assert_eq!(row.verbs, ["get"]);
+        }
         for row in of_secrets(&tenants::OPERATOR) {
             assert!(row.verbs == ["create"] || !row.names.is_empty(), "{row:?}");
         }

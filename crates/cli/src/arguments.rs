@@ -39,8 +39,8 @@ pub(crate) enum Verb {
     /// Describe an object: spec, status, timeline, conditions, children, Events
     #[command(about = format!("Describe a {}: spec, status, timeline, conditions, children, Events", target::nouns("")))]
     Describe(Describe),
-    /// Show a run or a tenant and its children as a tree
-    Tree(TargetArgs),
+    /// Show a run or a tenant and its children, or an app and its objects, as a tree
+    Tree(TreeArgs),
     /// Explain why an object is not progressing: root cause, evidence, next command
     #[command(about = format!("Explain why a {} is not progressing: root cause, evidence, next command", target::nouns("")))]
     Why(Why),
@@ -197,6 +197,14 @@ pub(crate) struct RunArgs {
 pub(crate) struct TargetArgs {
     /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
     #[arg(value_name = "RUN", value_parser = target::run_or_tenant)]
+    pub(crate) target: ObjectName,
+}
+
+/// `tree`
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant, managedapp/NAME for a ManagedApp
+    #[arg(value_name = "RUN", value_parser = target::with_objects)]
     pub(crate) target: ObjectName,
 }
 

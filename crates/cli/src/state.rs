@@ -137,6 +137,7 @@ fn isolated(progress: &CommonStatus, words: &str) -> Standing {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use api::apps::{MANAGED_APP, ManagedApp};
     use api::tasks::{DOCS_RUN, DocsRun, TASK_RUN, TaskRun};
     use api::tenants::Tenant;
     use serde::{Serialize, de::DeserializeOwned};
@@ -301,6 +302,17 @@ pub(crate) mod tests {
             "status": status,
         });
         an_object::<Tenant>(&TENANT, tenant)
+    }
+
+    /// Builds a ManagedApp with a status like the operator's.
+    pub(crate) fn a_managed_app(status: &Value) -> Object {
+        let app = json!({
+            "apiVersion": "orchestrator.io/v1alpha1", "kind": "ManagedApp",
+            "metadata": { "name": "shop", "namespace": "team", "uid": "u-1", "generation": 1 },
+            "spec": { "kustomizationRef": { "name": "shop", "namespace": "flux-system" } },
+            "status": status,
+        });
+        an_object::<ManagedApp>(&MANAGED_APP, app)
     }
 
     #[test]

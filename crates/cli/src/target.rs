@@ -3,6 +3,7 @@
 use actions::ObjectName;
 use api::{
     Lifecycle,
+    apps::MANAGED_APP,
     kinds::{self, KindRow},
     tasks::TASK_RUN,
 };
@@ -186,6 +187,17 @@ pub(crate) fn run_or_tenant(text: &str) -> Result<ObjectName, String> {
     }
 }
 
+/// Parses an object that has children or other objects that belong to it.
+pub(crate) fn with_objects(text: &str) -> Result<ObjectName, String> {
+    let found = object(text)?;
+    match state::is_awaited(found.kind) || *found.kind == MANAGED_APP {
+        true => Ok(found),
+        false => Err(format!(
+            "'{text}' is neither a run nor a Tenant nor a ManagedApp"
+        )),
+    }
+}
+
 /// Parses an object that `why` can explain.
 pub(crate) fn explained(text: &str) -> Result<(TargetKind, String), String> {
     let (kind, name) = split(text)?;
@@ -355,6 +367,7 @@ mod tests {
         assert_eq!(kind("job.batch/x"), Ok(TargetKind::Job));
         assert_eq!(kind("po/x"), Ok(TargetKind::Pod));
         assert_eq!(kind("oten/acme"), Ok(TargetKind::Tenant));
+        assert_eq!(kind("managedapp/shop"), Ok(TargetKind::ManagedApp));
         let two = ["tenant".to_owned(), "acme".to_owned()];
         assert_eq!(kind(&one_word(&two)), Ok(TargetKind::Tenant));
         assert!(kind("node/x").is_err() && kind("pod/").is_err() && kind("").is_err());
@@ -368,5 +381,16 @@ mod tests {
         assert_eq!(parsed("tenants/acme"), Ok("tenant/acme".to_owned()));
         assert!(parsed("agent/writer").is_err());
         assert!(run("tenant/acme").is_err());
+    }
+
+    #[test]
+    fn a_tree_is_of_a_run_a_tenant_or_an_app() {
+        let parsed = |text: &str| with_objects(text).map(|found| found.argument());
+        assert_eq!(parsed("shop-7"), Ok("shop-7".to_owned()));
+        assert_eq!(parsed("oten/acme"), Ok("tenant/acme".to_owned()));
+        assert_eq!(parsed("app/shop"), Ok("managedapp/shop".to_owned()));
+        assert_eq!(parsed("oapp/shop"), Ok("managedapp/shop".to_owned()));
+        assert!(parsed("agent/writer").is_err());
+        assert!(run_or_tenant("app/shop").is_err());
     }
 }

@@ -84,6 +84,7 @@ mod tests {
         };
         assert_eq!(lease("tasks"), "orchestrator-tasks");
         assert_eq!(lease("tenants"), "orchestrator-tenants");
+        assert_eq!(lease("apps"), "orchestrator-apps");
     }
 
     #[test]

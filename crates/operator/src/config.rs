@@ -44,8 +44,9 @@ pub enum ConfigError {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// Namespaces of Agents and runs. An empty list means all namespaces. Each name may occur once. With the
-    /// chart, set the value `watchNamespaces` instead. The operator of Tenants accepts only an empty list.
+    /// Namespaces of Agents, runs and ManagedApps, and of the objects of these applications. An empty list means all
+    /// namespaces. Each name may occur once. With the chart, set the value `watchNamespaces` instead. The operator of
+    /// Tenants accepts only an empty list.
     #[serde(deserialize_with = "read::namespaces")]
     #[schemars(inner(
         length(min = 1, max = 63),
@@ -62,6 +63,8 @@ pub struct Config {
     pub tasks: Tasks,
     /// Settings of the operator of Tenants.
     pub tenants: Tenants,
+    /// Settings of the operator of ManagedApps.
+    pub apps: Apps,
     /// Settings of the leader election between the Pods of an operator.
     #[schemars(with = "Election")]
     pub leader_election: LeaderElection,
@@ -75,6 +78,7 @@ impl Default for Config {
             log: Log::default(),
             tasks: Tasks::default(),
             tenants: Tenants::default(),
+            apps: Apps::default(),
             leader_election: LeaderElection::default(),
         }
     }
@@ -163,6 +167,42 @@ impl Tenants {
             probe_priority_class: PROBE_CLASS.to_owned(),
             probe_image,
             probe_namespace: own_namespace.to_owned(),
+        }
+    }
+}
+
+/// Settings of the operator of ManagedApps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Apps {
+    /// Settings of releases of Helm.
+    pub helm: Helm,
+}
+
+/// Settings of releases of Helm.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Helm {
+    /// Whether the operator reads the Secrets in which Helm stores releases, to find the objects of an application.
+    /// Without it, the inventory of the HelmRelease counts alone, which helm-controller writes since version 1.5. The
+    /// chart then grants no permission on Secrets.
+    pub read_release_secrets: bool,
+}
+
+impl Default for Helm {
+    fn default() -> Self {
+        Self {
+            read_release_secrets: true,
+        }
+    }
+}
+
+impl Apps {
+    /// Returns the settings for the operator.
+    #[must_use]
+    pub fn settings(&self) -> apps::controller::Settings {
+        apps::controller::Settings {
+            read_release_secrets: self.helm.read_release_secrets,
         }
     }
 }

@@ -34,6 +34,7 @@ type Start = fn(Setup<'_>);
 const STARTS: &[(&OperatorRow, Start)] = &[
     (&api::tasks::OPERATOR, start_tasks),
     (&api::tenants::OPERATOR, start_tenants),
+    (&api::apps::OPERATOR, start_apps),
 ];
 
 /// Starts the controllers of an operator.
@@ -71,6 +72,12 @@ fn start_tasks(setup: Setup<'_>) {
 fn start_tenants(setup: Setup<'_>) {
     let settings = setup.config.tenants.settings(setup.own_namespace);
     tenants::controller::start(setup.context, settings, setup.workers);
+}
+
+fn start_apps(setup: Setup<'_>) {
+    let scope = setup.scope();
+    let settings = setup.config.apps.settings();
+    apps::controller::start(setup.context, scope, settings, setup.workers);
 }
 
 #[cfg(test)]

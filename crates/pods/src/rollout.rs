@@ -1,9 +1,9 @@
-//! Rollout state of Deployments and StatefulSets.
+//! Rollout state of Deployments, StatefulSets and DaemonSets.
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, DeploymentCondition, StatefulSet};
 use serde::{Deserialize, Serialize};
 
-/// Rollout state of a Deployment or a StatefulSet.
+/// Rollout state of a Deployment, a StatefulSet or a DaemonSet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rollout {
@@ -15,7 +15,7 @@ pub struct Rollout {
     pub replicas: i32,
     /// Number of replicas with the current Pod template.
     pub updated: i32,
-    /// Number of ready replicas. Those of a Deployment are also available.
+    /// Number of ready replicas. Those of a Deployment or a DaemonSet are also available.
     pub ready: i32,
 }
 
@@ -48,6 +48,20 @@ impl From<&StatefulSet> for Rollout {
             replicas: status.replicas,
             updated: if is_current { status.replicas } else { updated },
             ready: status.ready_replicas.unwrap_or(0),
+        }
+    }
+}
+
+impl From<&DaemonSet> for Rollout {
+    fn from(set: &DaemonSet) -> Self {
+        let status = set.status.clone().unwrap_or_default();
+        let available = status.number_available.unwrap_or(0);
+        Self {
+            observed: status.observed_generation.unwrap_or(-1),
+            wanted: status.desired_number_scheduled,
+            replicas: status.current_number_scheduled,
+            updated: status.updated_number_scheduled.unwrap_or(0),
+            ready: status.number_ready.min(available),
         }
     }
 }
@@ -86,6 +100,26 @@ mod tests {
         };
         assert_eq!(Rollout::from(&deployment), expected);
         assert_eq!(replica_failure(&deployment), None);
+    }
+
+    #[test]
+    fn a_daemon_set_has_a_replica_on_each_node() {
+        let set: DaemonSet = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": { "selector": {}, "template": {} },
+            "status": { "observedGeneration": 2, "desiredNumberScheduled": 3,
+                "currentNumberScheduled": 3, "updatedNumberScheduled": 1, "numberReady": 3,
+                "numberAvailable": 2, "numberMisscheduled": 1 },
+        }))
+        .unwrap();
+        let expected = Rollout {
+            observed: 2,
+            wanted: 3,
+            replicas: 3,
+            updated: 1,
+            ready: 2,
+        };
+        assert_eq!(Rollout::from(&set), expected);
     }
 
     #[test]

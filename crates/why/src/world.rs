@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use api::{
     CommonStatus, Timestamp,
+    apps::ManagedAppStatus,
     kinds::{self, OperatorRow},
     tasks::{self, AgentStatus, TaskRunStatus},
     tenants::{TENANT, TenantStatus},
@@ -79,9 +80,15 @@ pub struct World {
     pub agent: Option<AgentView>,
     /// The Tenant that is the target or owns it.
     pub tenant: Option<TenantView>,
+    /// The ManagedApp that is the target.
+    pub app: Option<AppView>,
+    /// The Kustomization and the HelmRelease of the ManagedApp.
+    pub flux: Vec<FluxView>,
+    /// The sources of the object of Flux that is not ready, from its own one to the deepest.
+    pub sources: Vec<FluxView>,
     /// The target, if its kind has no rules of its own.
     pub object: Option<ObjectView>,
-    /// The Tenant's Deployment and StatefulSet.
+    /// The Tenant's Deployment and StatefulSet, or the first workload of the ManagedApp that is not ready.
     pub workloads: Vec<WorkloadView>,
     /// The endpoints of the Tenant's Services.
     pub endpoints: Vec<EndpointsView>,
@@ -92,7 +99,7 @@ pub struct World {
     pub left: Vec<OtherView>,
     /// The run's Jobs, or the requested Job.
     pub jobs: Vec<JobView>,
-    /// The Pods of the Jobs or of the Tenant.
+    /// The Pods of the Jobs, of the Tenant, or of the workload of the ManagedApp.
     pub pods: Vec<PodView>,
     /// Core Events about the run, the Jobs, the workloads, the Pods and their claims.
     pub events: Vec<EventView>,
@@ -134,6 +141,9 @@ impl World {
             run: None,
             agent: None,
             tenant: None,
+            app: None,
+            flux: Vec::new(),
+            sources: Vec::new(),
             object: None,
             workloads: Vec::new(),
             endpoints: Vec::new(),
@@ -507,9 +517,48 @@ views! {
         pub size: String,
     }
 
-    /// A Deployment or a StatefulSet.
+    /// A `ManagedApp`.
+    pub struct AppView {
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
+        pub undecodable: Option<String>,
+        /// The namespace of the Kustomization that it references.
+        pub kustomization_namespace: String,
+        /// The name of the Kustomization that it references.
+        pub kustomization: String,
+        pub status: ManagedAppStatus,
+    }
+
+    /// A Kustomization or a HelmRelease of Flux, or a source of one.
+    pub struct FluxView {
+        pub kind: String,
+        pub meta: Meta,
+        /// The time of the last change of its spec or its metadata.
+        pub changed: Option<Time>,
+        pub suspend: bool,
+        /// The observed generation.
+        pub observed: i64,
+        /// Its condition `Ready`.
+        pub ready: Option<ConditionView>,
+        /// The generation that the condition `Ready` is about.
+        pub ready_generation: Option<i64>,
+        /// Its condition `Stalled`, if it is True and about the current generation.
+        pub stalled: Option<ConditionView>,
+        /// The version of the last attempt: a revision, or the version of a chart.
+        pub attempted: Option<String>,
+        /// The version that is applied: a revision, or the version of the chart of the newest release.
+        pub applied: Option<String>,
+        /// The status of the newest release in Helm.
+        pub release_status: Option<String>,
+        /// The object that its content comes from.
+        pub source: Option<ObjectRef>,
+    }
+
+    /// A Deployment, a StatefulSet or a DaemonSet.
     pub struct WorkloadView {
-        /// `Deployment` or `StatefulSet`.
+        /// `Deployment`, `StatefulSet` or `DaemonSet`.
         pub kind: String,
         pub meta: Meta,
         #[serde(flatten)]

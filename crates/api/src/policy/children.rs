@@ -22,7 +22,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 
 use super::{LABEL_WRITERS, conditional_policy, denial, owned_list, requests};
 use crate::{
-    GROUP,
+    GROUP, apps,
     kinds::{OPERATORS, OperatorRow},
     names, tasks, tenants,
 };
@@ -93,6 +93,12 @@ pub(super) fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
     ]
 }
 
+/// Returns the policy for labels and owner references of ManagedApps. The apps operator creates no children, so no
+/// controller does for it.
+pub(super) fn of_apps() -> Vec<ValidatingAdmissionPolicy> {
+    vec![labels(&apps::OPERATOR, &[])]
+}
+
 fn labels(operator: &OperatorRow, controllers: &[Controller]) -> ValidatingAdmissionPolicy {
     let at = |object: &str| format!("{object}.metadata");
     let rules = vec![
@@ -133,7 +139,11 @@ fn guard(
         name: "claims-an-owner".to_owned(),
         expression: when,
     };
-    let may: Vec<String> = controllers.iter().map(created_by).collect();
+    let mut may: Vec<String> = controllers.iter().map(created_by).collect();
+    if may.is_empty() {
+        // An empty expression does not compile.
+        may.push("false".to_owned());
+    }
     let variables = [
         // The chart sets this list to the operator and the users in its value
         // 'labelWriters'.
@@ -258,7 +268,7 @@ mod tests {
     /// Without a condition, the policies would be evaluated for every Pod of the cluster.
     #[test]
     fn only_requests_that_claim_an_owner_are_judged() {
-        for policy in of_tasks().into_iter().chain(of_tenants()) {
+        for policy in of_tasks().into_iter().chain(of_tenants()).chain(of_apps()) {
             let spec = policy.spec.unwrap();
             let conditions = spec.match_conditions.unwrap();
             assert_eq!(conditions.len(), 1);
@@ -270,7 +280,7 @@ mod tests {
     /// A policy that the chart did not fill in admits no user by name.
     #[test]
     fn without_an_installation_nobody_writes_labels() {
-        for policy in of_tasks().into_iter().chain(of_tenants()) {
+        for policy in of_tasks().into_iter().chain(of_tenants()).chain(of_apps()) {
             let variables = policy.spec.unwrap().variables.unwrap();
             let writers = variables.iter().find(|one| one.name == LABEL_WRITERS);
             assert_eq!(writers.unwrap().expression, "[]");

@@ -16,8 +16,10 @@ use api::{
     },
 };
 
+pub(crate) use apps::{app_spec, app_status};
 pub(crate) use tenants::{tenant_spec, tenant_status};
 
+mod apps;
 mod tenants;
 use k8s_openapi::{
     api::core::v1::{

@@ -210,7 +210,7 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
             let whole = match kind {
                 Kind::DocsRun => json!(docs_spec()),
                 Kind::Tenant => json!(tenant_spec()),
-                Kind::Agent | Kind::TaskRun => json!(agent_spec()),
+                Kind::Agent | Kind::TaskRun | Kind::ManagedApp => json!(agent_spec()),
             };
             let clean = taken(would_create(&env, kind, &whole).await?)?;
             let spec = planted(whole.clone(), pointer, &value)?;
@@ -258,11 +258,13 @@ async fn a_status_is_written_as_a_status_only() -> Result<()> {
             (Kind::TaskRun, "contextVersion", json!(1)),
             (Kind::DocsRun, "commit", json!("0123")),
             (Kind::Tenant, "intent", json!("delete 0123")),
+            (Kind::ManagedApp, "versionsMatch", json!(true)),
         ] {
             let name = kind.name(&env, "forged");
             let phase = match kind {
                 Kind::Tenant => "Running",
-                Kind::Agent | Kind::TaskRun | Kind::DocsRun => "Succeeded",
+                Kind::Agent | Kind::ManagedApp => "Ready",
+                Kind::TaskRun | Kind::DocsRun => "Succeeded",
             };
             let mut object = kind.object(&name, &kind.least());
             object["status"] = json!({ "phase": phase, field: value, "message": "done" });

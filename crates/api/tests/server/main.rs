@@ -1,6 +1,7 @@
 //! The kinds on a real API server: which objects it rejects, with which message, and that it stores
 //! everything that we write.
 
+mod apps;
 mod arena;
 mod asks;
 mod attacks;

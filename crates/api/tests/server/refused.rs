@@ -24,7 +24,7 @@ use crate::{
         Answer, Kind, causes, create, install, remove, taken, would_create, would_create_named,
         would_update,
     },
-    wrong::{self, Wrong, changed, docs, files, second_version, tenants},
+    wrong::{self, Wrong, apps, changed, docs, files, second_version, tenants},
 };
 
 /// Checks the response to a wrong object. Returns it as an error if it is not the expected
@@ -91,6 +91,16 @@ async fn answers(env: &Env) -> Result<Vec<(Wrong, Answer)>> {
     }
     answers.extend(answers_about_docs(env).await?);
     answers.extend(answers_about_tenants(env).await?);
+    let app = Kind::ManagedApp;
+    for wrong in apps::apps() {
+        let answer = would_create(env, app, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
+    let stored = taken(create(env, app, &app.object("stored", &apps::whole())).await?)?;
+    for wrong in apps::changes() {
+        let answer = would_update(env, app, &stored, &wrong.spec).await?;
+        answers.push((wrong, answer));
+    }
     Ok(answers)
 }
 
@@ -218,6 +228,7 @@ async fn invalid_specs_are_refused() -> Result<()> {
         messages(&Kind::TaskRun.schema()?, &mut unheard);
         messages(&Kind::DocsRun.schema()?, &mut unheard);
         messages(&Kind::Tenant.schema()?, &mut unheard);
+        messages(&Kind::ManagedApp.schema()?, &mut unheard);
         for refusal in answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().err())
@@ -383,6 +394,10 @@ async fn valid_changes_are_accepted() -> Result<()> {
             let spec = changed(docs::cancelled(), &changes);
             taken(would_update(&env, run, &cancelled, &spec).await?)?;
         }
+
+        let app = Kind::ManagedApp;
+        let stored = taken(create(&env, app, &app.object("stored", &apps::whole())).await?)?;
+        taken(would_update(&env, app, &stored, &apps::accepted_change()).await?)?;
 
         let kind = Kind::Tenant;
         let name = kind.name(&env, "stored");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use api::{
+    apps::{ManagedApp, ManagedAppSpec, ManagedAppStatus},
     tasks::{
         Agent, AgentSpec, AgentStatus, DocsRun, DocsRunSpec, DocsRunStatus, TaskRun, TaskRunSpec,
         TaskRunStatus,
@@ -24,8 +25,8 @@ use testkit::{
 
 use crate::{
     fixtures::{
-        agent_spec, agent_status, docs_spec, docs_status, run_spec, run_status, tenant_spec,
-        tenant_status,
+        agent_spec, agent_status, app_spec, app_status, docs_spec, docs_status, run_spec,
+        run_status, tenant_spec, tenant_status,
     },
     support::{Kind, create, install, remove, send, send_as, taken, would_create},
     wrong::changed,
@@ -59,6 +60,14 @@ fn by_name(kind: Kind) -> Vec<(&'static str, Value)> {
             ("/status/redisStatus/readyReplicas", json!(2)),
             ("/status/serverStatus/totalReplicas", json!(3)),
             ("/status/isolation/result", json!("PolicyNotEnforced")),
+        ],
+        Kind::ManagedApp => vec![
+            ("/spec/kustomizationRef/namespace", json!("flux-system")),
+            ("/status/release/chartVersion", json!("2.0.0")),
+            ("/status/git/versions/chart", json!("2.0.0")),
+            ("/status/workloads/0/inInventory", json!(true)),
+            ("/status/volumes/0/storageClassName", json!("fast")),
+            ("/status/unprotectedVolumes/0/type", json!("hostPath")),
         ],
     }
 }
@@ -172,6 +181,12 @@ async fn r05_every_field_written_is_read_back_equal() -> Result<()> {
         assert_eq!(raw["status"], json!(status));
         ensure_whole(Kind::DocsRun, &raw)?;
 
+        let (spec, status) = (app_spec(), app_status()?);
+        let (raw, _) = stored::<ManagedApp>(&env, Kind::ManagedApp, &spec, &status).await?;
+        assert_eq!(raw["spec"], json!(spec));
+        assert_eq!(raw["status"], json!(status));
+        ensure_whole(Kind::ManagedApp, &raw)?;
+
         let (spec, status) = (tenant_spec(), tenant_status()?);
         let (raw, _) = stored::<Tenant>(&env, Kind::Tenant, &spec, &status).await?;
         assert_eq!(raw["spec"], json!(spec));
@@ -202,6 +217,11 @@ async fn r06_each_type_survives_the_round_trip() -> Result<()> {
         assert_eq!(read.spec, spec);
         assert_eq!(read.status, Some(status));
 
+        let (spec, status) = (app_spec(), app_status()?);
+        let (_, read) = stored::<ManagedApp>(&env, Kind::ManagedApp, &spec, &status).await?;
+        assert_eq!(read.spec, spec);
+        assert_eq!(read.status, Some(status));
+
         let (spec, status) = (tenant_spec(), tenant_status()?);
         let (_, read) = stored::<Tenant>(&env, Kind::Tenant, &spec, &status).await?;
         assert_eq!(read.spec, spec);
@@ -217,6 +237,8 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
     suite::test(Tier::Api, "defaults", async |env| {
         install(&env.client).await?;
         let (agent, run, docs, tenant) = (Kind::Agent, Kind::TaskRun, Kind::DocsRun, Kind::Tenant);
+        let app = Kind::ManagedApp;
+        let app_spec = ours::<ManagedAppSpec>(app.least())?;
         let (agent_spec, run_spec, docs_spec, tenant_spec) = (
             ours::<AgentSpec>(agent.least())?,
             ours::<TaskRunSpec>(run.least())?,
@@ -232,7 +254,8 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
             (agent, agent_spec, ours::<AgentStatus>(unseen.clone())?),
             (run, run_spec, ours::<TaskRunStatus>(unseen.clone())?),
             (docs, docs_spec, ours::<DocsRunStatus>(unseen.clone())?),
-            (tenant, tenant_spec, ours::<TenantStatus>(unseen)?),
+            (tenant, tenant_spec, ours::<TenantStatus>(unseen.clone())?),
+            (app, app_spec, ours::<ManagedAppStatus>(unseen)?),
         ] {
             let object = kind.object(&kind.name(&env, "least"), &kind.least());
             let made = taken(create(&env, kind, &object).await?)?;
@@ -260,6 +283,8 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
                     assert_eq!(made["spec"]["isolation"], json!({ "probe": true }));
                     remove(&env, kind, &kind.name(&env, "least")).await?;
                 }
+                // The namespace of a reference is that of the ManagedApp.
+                Kind::ManagedApp => assert_eq!(made["spec"], app.least()),
             }
         }
         // If a part of the object is set, the other parts still get their defaults.

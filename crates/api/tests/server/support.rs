@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use api::{
     GROUP,
+    apps::MANAGED_APP,
     kinds::{self, KindRow},
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
     tenants::TENANT,
@@ -28,6 +29,7 @@ pub(crate) enum Kind {
     DocsRun,
     /// Cluster-scoped: a test must delete its stored Tenants, and give them names of its own.
     Tenant,
+    ManagedApp,
 }
 
 impl Kind {
@@ -38,6 +40,7 @@ impl Kind {
             Self::TaskRun => &TASK_RUN,
             Self::DocsRun => &DOCS_RUN,
             Self::Tenant => &TENANT,
+            Self::ManagedApp => &MANAGED_APP,
         }
     }
 
@@ -95,6 +98,7 @@ impl Kind {
                 "agentName": "writer",
             }),
             Self::Tenant => json!({ "deletion": { "policy": "Retain" } }),
+            Self::ManagedApp => json!({ "kustomizationRef": { "name": "shop" } }),
         }
     }
 }

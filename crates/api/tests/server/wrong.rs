@@ -27,6 +27,7 @@ macro_rules! wrong {
     };
 }
 
+pub(crate) mod apps;
 pub(crate) mod docs;
 pub(crate) mod tenants;
 
@@ -328,7 +329,19 @@ pub(crate) fn unknown_fields() -> Vec<(Kind, Value, &'static str)> {
     let run = |field, value| changed(Kind::TaskRun.least(), &[(field, value)]);
     let docs = |field, value| changed(Kind::DocsRun.least(), &[(field, value)]);
     let tenant = |field, value| changed(Kind::Tenant.least(), &[(field, value)]);
+    let app = |field, value| changed(Kind::ManagedApp.least(), &[(field, value)]);
     vec![
+        // Fields of unfinished features do not exist.
+        (
+            Kind::ManagedApp,
+            app("suspendRef", json!({ "name": "parent" })),
+            "spec.suspendRef",
+        ),
+        (
+            Kind::ManagedApp,
+            app("versionPolicy", json!({ "track": "minor" })),
+            "spec.versionPolicy",
+        ),
         (
             Kind::Agent,
             agent("imagePullPolice", json!("Always")),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use actions::Object;
 use api::{
     Timestamp,
+    apps::MANAGED_APP,
     kinds::KindRow,
     tasks::{AGENT, ChangedFiles, DOCS_RUN, File, TASK_RUN},
     tenants::{TENANT, TenantSpec, namespace_of},
@@ -69,6 +70,14 @@ const PAGES: &[(KindRow, &[Section])] = &[
     (
         TENANT,
         &[("Tenant", &[TENANT_SPEC]), ("Status", &[TENANT_STATUS])],
+    ),
+    (
+        MANAGED_APP,
+        &[
+            ("App", &[APP_SPEC]),
+            ("Versions", &[APP_VERSIONS]),
+            ("Objects", &[APP_OBJECTS]),
+        ],
     ),
 ];
 
@@ -203,6 +212,49 @@ const SERVER_STATUS: &[Part] = &[
 const REDIS_STATUS: &[Part] = &[
     ("", "status.redisStatus.phase", ": "),
     ("", "status.redisStatus.message", ""),
+];
+
+const APP_SPEC: &[Field] = &[
+    (
+        "Kustomization",
+        Of(|app| reference(app, "spec.kustomizationRef")),
+    ),
+    (
+        "HelmRelease",
+        Of(|app| reference(app, "spec.helmReleaseRef")),
+    ),
+];
+
+const APP_VERSIONS: &[Field] = &[
+    ("Revision", At("status.git.revision")),
+    (
+        "Requested",
+        Of(|app| text(app.at("status.git.versions.chart"))),
+    ),
+    ("Chart", At("status.release.chartVersion")),
+    ("App version", At("status.release.appVersion")),
+    ("Release", Parts(RELEASE)),
+    ("Match", Of(versions_match)),
+];
+
+const APP_OBJECTS: &[Field] = &[
+    ("HelmRelease", Parts(HELM_RELEASE)),
+    ("Workloads", Each("status.workloads", workload)),
+    ("Volumes", Each("status.volumes", volume)),
+    (
+        "Unprotected",
+        Each("status.unprotectedVolumes", unprotected),
+    ),
+];
+
+const RELEASE: &[Part] = &[
+    ("", "status.release.name", ""),
+    (", version ", "status.release.version", ""),
+];
+
+const HELM_RELEASE: &[Part] = &[
+    ("", "status.helmRelease.namespace", "/"),
+    ("", "status.helmRelease.name", ""),
 ];
 
 /// Returns the sections of a kind, if it has any of its own.
@@ -411,9 +463,97 @@ fn used(tenant: &Object) -> String {
     words.join("; ")
 }
 
+fn reference(app: &Object, path: &str) -> String {
+    let reference = app.at(path);
+    let own = app.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = reference["namespace"].as_str().unwrap_or(own);
+    match text(&reference["name"]).as_str() {
+        "" => String::new(),
+        name => format!("{namespace}/{name}"),
+    }
+}
+
+/// Describes whether the requested chart is deployed. Nothing is known of a range.
+fn versions_match(app: &Object) -> String {
+    let words = match app.at("status.versionsMatch").as_bool() {
+        Some(true) => "yes",
+        Some(false) => "no: the requested version is not deployed",
+        None => "",
+    };
+    words.to_owned()
+}
+
+/// Formats a workload: `Deployment shop/web 1/2 (web:2)`.
+fn workload(workload: &Value) -> String {
+    let [kind, namespace, name] = ["kind", "namespace", "name"].map(|field| text(&workload[field]));
+    let counts = match (workload["ready"].as_i64(), workload["desired"].as_i64()) {
+        (Some(ready), Some(desired)) => format!(" {ready}/{desired}"),
+        (_, None) | (None, Some(_)) => String::new(),
+    };
+    let images = match each(&workload["images"], text, ", ") {
+        images if images.is_empty() => images,
+        images => format!(" ({images})"),
+    };
+    format!("{kind} {namespace}/{name}{counts}{images}")
+}
+
+fn volume(volume: &Value) -> String {
+    let [namespace, name, phase] = ["namespace", "name", "phase"].map(|field| text(&volume[field]));
+    match text(&volume["size"]).as_str() {
+        "" => format!("{namespace}/{name} {phase}"),
+        size => format!("{namespace}/{name} {size} {phase}"),
+    }
+}
+
+fn unprotected(volume: &Value) -> String {
+    let [workload, name, kind] = ["workload", "volume", "type"].map(|field| text(&volume[field]));
+    format!("'{name}' of {workload} ({kind})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_app_is_described_by_its_status() {
+        let app = crate::state::tests::a_managed_app(&serde_json::json!({
+            "git": { "revision": "main@sha1:0123", "versions": { "chart": "2.0.0" } },
+            "release": { "name": "shop", "version": 3, "chartVersion": "1.0.0" },
+            "versionsMatch": false,
+            "workloads": [{ "kind": "Deployment", "namespace": "shop", "name": "web",
+                "inInventory": true, "desired": 2, "ready": 1, "images": ["web:2"] }],
+            "volumes": [{ "namespace": "shop", "name": "data", "phase": "Bound", "size": "1Gi" }],
+            "unprotectedVolumes": [{ "workload": "Deployment shop/web", "volume": "node",
+                "type": "hostPath" }],
+        }));
+        let now = Timestamp::UNIX_EPOCH;
+        let shown = |fields: &[Field], label: &str| {
+            let mut fields = fields.iter();
+            let found = fields.find(|(known, _)| *known == label);
+            found.map_or_else(String::new, |(_, shown)| shown.text(&app, now))
+        };
+        for (fields, label, expected) in [
+            (APP_SPEC, "Kustomization", "flux-system/shop"),
+            (APP_SPEC, "HelmRelease", ""),
+            (APP_VERSIONS, "Requested", "2.0.0"),
+            (APP_VERSIONS, "Release", "shop, version 3"),
+            (
+                APP_VERSIONS,
+                "Match",
+                "no: the requested version is not deployed",
+            ),
+            (APP_OBJECTS, "HelmRelease", ""),
+            (APP_OBJECTS, "Workloads", "Deployment shop/web 1/2 (web:2)"),
+            (APP_OBJECTS, "Volumes", "shop/data 1Gi Bound"),
+            (
+                APP_OBJECTS,
+                "Unprotected",
+                "'node' of Deployment shop/web (hostPath)",
+            ),
+        ] {
+            assert_eq!(shown(fields, label), expected, "{label}");
+        }
+    }
 
     /// A path is a text, so the compiler does not notice a renamed field.
     #[test]

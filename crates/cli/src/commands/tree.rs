@@ -1,11 +1,12 @@
 //! `tree`
 
 use actions::Object;
+use api::apps::{MANAGED_APP, ManagedAppStatus, Workload};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
     Exit,
-    arguments::TargetArgs,
+    arguments::TreeArgs,
     failure::Failure,
     related::{
         self, Children,
@@ -20,7 +21,7 @@ use crate::{
 /// The label of a Tenant's Pods with the name of their Deployment or StatefulSet.
 const COMPONENT: &str = "orchestrator.io/component";
 
-pub(crate) async fn run(verb: TargetArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: TreeArgs, session: &mut Session<'_>) -> Result<Exit, Failure> {
     let server = session.server().await?;
     let run = server.get(&verb.target).await?;
     let paint = session.paint;
@@ -35,6 +36,17 @@ pub(crate) async fn run(verb: TargetArgs, session: &mut Session<'_>) -> Result<E
         for why in &family.unread {
             session.remark(&format!("not shown: {}", clean(why)))?;
         }
+        return Ok(Exit::Ok);
+    }
+    if *run.name.kind == MANAGED_APP {
+        let head = labelled(
+            "ManagedApp",
+            &run.metadata,
+            Some(&state::standing(&run)),
+            paint,
+        );
+        session.line(&head)?;
+        session.print(&of_app(&run, paint))?;
         return Ok(Exit::Ok);
     }
     let children = related::children(&server, &run).await?;
@@ -109,6 +121,63 @@ fn of_tenant(family: &Family, paint: Paint) -> String {
     draw(&branches)
 }
 
+/// Renders the objects of an application as branches, from the status of the ManagedApp. They are in other namespaces, and
+/// the status is at most 30 seconds old.
+fn of_app(app: &Object, paint: Paint) -> String {
+    let status: ManagedAppStatus = app.part("status").unwrap_or_default();
+    let named = |kind: &str, namespace: &str, name: &str| {
+        let (kind, namespace, name) = (clean(kind), clean(namespace), clean(name));
+        format!("{kind} {namespace}/{name}")
+    };
+    let own = app.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = match app.text("spec.kustomizationRef.namespace") {
+        "" => own,
+        namespace => namespace,
+    };
+    let name = app.text("spec.kustomizationRef.name");
+    let mut branches: Vec<Branch> = Vec::new();
+    let helm = status.helm_release.iter();
+    let helm = helm.map(|found| named("HelmRelease", &found.namespace, &found.name));
+    branches.push((named("Kustomization", namespace, name), helm.collect()));
+    for workload in &status.workloads {
+        let Workload {
+            kind,
+            namespace,
+            name,
+            ..
+        } = workload;
+        let mut label = named(kind, namespace, name);
+        if workload.desired.is_some() {
+            let standing = view::workload(workload.ready, workload.desired);
+            label.push_str(&format!(
+                "  {}",
+                paint.apply(standing.tone, &standing.text())
+            ));
+        }
+        if !workload.in_inventory {
+            label.push_str("  (not in the inventory, mounts a volume)");
+        }
+        branches.push((label, Vec::new()));
+    }
+    for volume in &status.volumes {
+        let label = named("PersistentVolumeClaim", &volume.namespace, &volume.name);
+        let size = volume.size.iter().map(|size| format!(", {}", clean(size)));
+        let size: String = size.collect();
+        branches.push((
+            format!("{label}  {}{size}", clean(&volume.phase)),
+            Vec::new(),
+        ));
+    }
+    let listed = status.workloads.len() + status.volumes.len();
+    let all = status.workload_count.saturating_add(status.volume_count);
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
+    if all > listed {
+        let more = format!("{} more workloads and volumes", all - listed);
+        branches.push((paint.apply(Tone::Dim, &more), Vec::new()));
+    }
+    draw(&branches)
+}
+
 /// A child and its own children.
 type Branch = (String, Vec<String>);
 
@@ -151,11 +220,36 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::state::tests::a_run;
+    use crate::state::tests::{a_managed_app, a_run};
 
     fn meta(name: &str, uid: &str, owner: &str) -> Value {
         json!({ "name": name, "uid": uid, "ownerReferences":
             [{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner }] })
+    }
+
+    #[test]
+    fn the_objects_of_an_app_are_those_of_its_status() {
+        let app = a_managed_app(&json!({
+            "helmRelease": { "namespace": "shop", "name": "shop" },
+            "workloadCount": 3, "volumeCount": 2,
+            "workloads": [
+                { "kind": "Deployment", "namespace": "shop", "name": "web", "inInventory": true,
+                    "desired": 2, "ready": 1 },
+                { "kind": "Pod", "namespace": "shop", "name": "shell", "inInventory": false },
+            ],
+            "volumes": [{ "namespace": "shop", "name": "data", "phase": "Bound", "size": "1Gi" }],
+        }));
+        assert_eq!(
+            of_app(&app, Paint { is_on: false }),
+            "├─ Kustomization flux-system/shop\n\
+             │  └─ HelmRelease shop/shop\n\
+             ├─ Deployment shop/web  ! 1 of 2 ready\n\
+             ├─ Pod shop/shell  (not in the inventory, mounts a volume)\n\
+             ├─ PersistentVolumeClaim shop/data  Bound, 1Gi\n\
+             └─ 2 more workloads and volumes\n"
+        );
+        let unseen = of_app(&a_managed_app(&json!({})), Paint { is_on: false });
+        assert_eq!(unseen, "└─ Kustomization flux-system/shop\n");
     }
 
     #[test]

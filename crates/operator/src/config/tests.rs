@@ -13,6 +13,7 @@ fn an_empty_file_is_the_defaults() {
         log,
         tasks,
         tenants,
+        apps,
         leader_election,
     } = Config::default();
     assert!(watch_namespaces.is_empty());
@@ -36,6 +37,7 @@ fn an_empty_file_is_the_defaults() {
         tenants.default_resources,
         Tasks::default().default_resources
     );
+    assert!(apps.settings().read_release_secrets);
     assert_eq!(tenants.dns_namespace, "kube-system");
     assert_eq!(tenants.probe_image, Settings::default().toolbox_image);
 }
@@ -127,6 +129,8 @@ tenants:
   clusterNetworks: [198.51.100.0/24, '2001:db8::/48']
   dnsNamespace: dns
   probeImage: toolbox:3
+apps:
+  helm: {readReleaseSecrets: false}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
     )
@@ -154,6 +158,7 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         (of_tenants.dns_namespace, of_tenants.probe_image),
         ("dns".to_owned(), "toolbox:3".to_owned())
     );
+    assert!(!config.apps.settings().read_release_secrets);
     let resources = config.tasks.default_resources;
     assert_eq!(resources.requests["cpu"].0, "2");
     assert!(
@@ -290,6 +295,12 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "tenants.probeImage: must be the name of an image",
         ),
         ("tenants: {ownerRole: admin}\n", "line 1", "`ownerRole`"),
+        (
+            "apps:\n  helm: {readReleaseSecrets: maybe}\n",
+            "line 2",
+            "boolean",
+        ),
+        ("apps: {git: {}}\n", "line 1", "`git`"),
         (
             "leaderElection: {renewSeconds: 6}\n",
             "line 1",

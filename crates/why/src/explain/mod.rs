@@ -9,6 +9,7 @@ mod finding;
 
 mod admission;
 mod agent;
+mod app;
 mod commands;
 mod container;
 mod deletion;
@@ -54,9 +55,10 @@ use crate::{
     },
     namespace_conditions, times,
     world::{
-        AgentView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView, EventView,
-        JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef, ObjectView, OtherView,
-        PodView, QuotaView, Rollout, RunView, TEXT, TenantView, WorkloadView, World,
+        AgentView, AppView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView,
+        EventView, FluxView, JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef,
+        ObjectView, OtherView, PodView, QuotaView, Rollout, RunView, TEXT, TenantView,
+        WorkloadView, World,
     },
 };
 use finding::{Finding, Rows};
@@ -65,7 +67,7 @@ pub(crate) use operator::is_down;
 use origin::Origin;
 use refused::Refusal;
 use stop::{Stop, stopping};
-use subject::{Agent, Object, Report, Run, Subject, Tenant};
+use subject::{Agent, App, Object, Report, Run, Subject, Tenant};
 
 /// Amounts by resource.
 type Amounts = BTreeMap<String, String>;
@@ -84,9 +86,10 @@ pub fn explain(world: &World) -> Explanation {
         ("Agent", _, Some(agent), _) => walk(Agent::new(world, agent)),
         (_, Some(run), _, _) => walk(Run::new(world, run)),
         (_, None, _, Some(tenant)) => walk(Tenant::new(world, tenant)),
-        (_, None, _, None) => match &world.object {
-            Some(view) => walk(Object::new(world, view)),
-            None => other::explain(world),
+        (_, None, _, None) => match (&world.app, &world.object) {
+            (Some(app), _) => walk(App::new(world, app)),
+            (None, Some(view)) => walk(Object::new(world, view)),
+            (None, None) => other::explain(world),
         },
     };
     explanation.notes.extend(unreadable(world));

@@ -249,6 +249,9 @@ pub(super) fn needed(world: &World, mut finding: Finding) -> Finding {
         State::Running => {
             "The agent runs on, but no operator leads: its end will not be recorded, and its 'timeout' not enforced."
         }
+        State::Ready if world.app.is_some() => {
+            "It was healthy, but no operator leads: a problem of the application is not reported."
+        }
         State::Ready | State::NotIsolated | State::NotProven if world.tenant.is_some() => {
             "It works on, but no operator leads: what breaks is not repaired, and nothing is proven."
         }

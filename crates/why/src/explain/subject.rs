@@ -31,6 +31,7 @@ pub(super) struct Of<'a, V> {
 }
 
 pub(super) type Agent<'a> = Of<'a, AgentView>;
+pub(super) type App<'a> = Of<'a, AppView>;
 pub(super) type Object<'a> = Of<'a, ObjectView>;
 pub(super) type Run<'a> = Of<'a, RunView>;
 pub(super) type Tenant<'a> = Of<'a, TenantView>;
@@ -92,6 +93,7 @@ macro_rules! views {
 
 views! {
     AgentView, it: "Agent", "Agent", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
+    AppView, it: "ManagedApp", "ManagedApp", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
     ObjectView, it: &it.kind, &it.kind, &it.meta.namespace, it.phase.as_deref(), &it.status, None;
     RunView, it: it.kind(), "run", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, it.end();
     TenantView, it: "Tenant", "Tenant", &it.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;

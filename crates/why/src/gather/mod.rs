@@ -9,6 +9,7 @@
 //! # Caveats
 //! The reads are not one snapshot. They happen within a second or so of each other.
 
+mod app;
 mod details;
 mod installation;
 mod read;
@@ -18,6 +19,7 @@ use std::{fmt, time::Duration};
 
 use api::{
     Timestamp,
+    apps::MANAGED_APP,
     kinds::{self, KindRow, OperatorRow},
     names,
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
@@ -35,8 +37,8 @@ use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
 use crate::world::{
-    AgentView, JobView, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView, Unreadable,
-    World,
+    AgentView, AppView, JobView, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView,
+    Unreadable, World,
 };
 use read::{List, Read, Reader};
 
@@ -69,6 +71,8 @@ pub enum TargetKind {
     Agent,
     /// A Tenant.
     Tenant,
+    /// A ManagedApp.
+    ManagedApp,
     /// A Job, whether it belongs to a run or not.
     Job,
     /// A Pod of a run, of a Tenant, or of neither.
@@ -86,7 +90,13 @@ impl TargetKind {
             "pod" | "pods" | "po" => Some(Self::Pod),
             word => {
                 let row = kinds::all().find(|row| row.has_name(word))?;
-                let known = [Self::TaskRun, Self::DocsRun, Self::Agent, Self::Tenant];
+                let known = [
+                    Self::TaskRun,
+                    Self::DocsRun,
+                    Self::Agent,
+                    Self::Tenant,
+                    Self::ManagedApp,
+                ];
                 let known = known.into_iter().find(|kind| kind.row() == Some(row));
                 Some(known.unwrap_or(Self::Other(row)))
             }
@@ -101,6 +111,7 @@ impl TargetKind {
             Self::DocsRun => Some(&DOCS_RUN),
             Self::Agent => Some(&AGENT),
             Self::Tenant => Some(&TENANT),
+            Self::ManagedApp => Some(&MANAGED_APP),
             Self::Other(row) => Some(row),
             Self::Job | Self::Pod => None,
         }
@@ -198,6 +209,10 @@ pub async fn gather(
             let tenant = ours(&reader, kind, &target.name).await?;
             world.tenant = Some(TenantView::read(&tenant.ok_or_else(missing)?));
         }
+        TargetKind::ManagedApp => {
+            let app = ours(&reader, kind, &target.name).await?;
+            world.app = Some(AppView::read(&app.ok_or_else(missing)?));
+        }
         TargetKind::Other(_) => {
             let found = ours(&reader, kind, &target.name).await?;
             world.object = Some(ObjectView::read(kind, &found.ok_or_else(missing)?));
@@ -222,6 +237,8 @@ pub async fn gather(
     if let Some(tenant) = &world.tenant {
         reader.namespace.clone_from(&tenant.namespace);
         Box::pin(tenant::around(&reader, &mut world, operator)).await;
+    } else if world.app.is_some() {
+        Box::pin(app::around(&mut reader, &mut world, operator)).await;
     } else {
         Box::pin(around(&reader, &mut world, operator)).await;
     }

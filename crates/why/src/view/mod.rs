@@ -14,6 +14,7 @@ macro_rules! condition {
     };
 }
 
+mod apps;
 mod core;
 mod crd;
 mod ours;

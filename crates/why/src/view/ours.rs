@@ -204,7 +204,7 @@ fn needs(spec: &AgentSpec) -> Vec<Need> {
     all
 }
 
-fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
+pub(super) fn part<T: DeserializeOwned>(object: &Value, key: &str) -> Result<T, String> {
     let value = object.get(key).cloned().unwrap_or(Value::Null);
     serde_json::from_value(value).map_err(|error| text(&error.to_string()))
 }
@@ -226,7 +226,7 @@ pub(super) fn parts<T: DeserializeOwned + Default, S: DeserializeOwned>(
     )
 }
 
-fn split<T>(read: Result<T, String>) -> (Option<T>, Option<String>) {
+pub(super) fn split<T>(read: Result<T, String>) -> (Option<T>, Option<String>) {
     match read {
         Ok(found) => (Some(found), None),
         Err(error) => (None, Some(error)),

@@ -3,6 +3,10 @@
 //! `UPDATE_GOLDEN=1 cargo test -p why` rewrites the texts and the schema. Read the differences.
 
 #[cfg(test)]
+mod app_build;
+#[cfg(test)]
+mod apps;
+#[cfg(test)]
 mod build;
 #[cfg(test)]
 mod docs;
@@ -65,6 +69,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(docs::cases());
     all.extend(tenants::cases());
     all.extend(wrong_answers::cases());
+    all.extend(apps::cases());
     all
 }
 

@@ -142,7 +142,13 @@ fn a_world_carries_no_content() {
         .unwrap();
     let tenant = why::world::TenantView::read(&tenant);
     assert_eq!(tenant.undecodable, None);
+    // The values of a HelmRelease may be passwords.
+    let release = serde_json::json!({ "spec": { "values": { "password": canary } },
+        "status": { "history": [{ "name": canary }] } });
+    let meta = serde_json::from_value(serde_json::json!({ "annotations": { "x": canary } }));
+    let release = why::world::FluxView::read("HelmRelease", &meta.unwrap(), &release);
     let views = [
+        serde_json::to_string(&release).unwrap(),
         serde_json::to_string(&tenant).unwrap(),
         serde_json::to_string(&why::world::WorkloadView::from(&deployment)).unwrap(),
         serde_json::to_string(&why::world::RunView::read(&run)).unwrap(),
@@ -159,7 +165,7 @@ fn a_world_carries_no_content() {
 #[test]
 fn a_world_with_holes_is_explained_too() {
     type Hole = (&'static str, fn(&mut World));
-    let holes: [Hole; 16] = [
+    let holes: [Hole; 18] = [
         ("agent", |world| world.agent = None),
         ("jobs", |world| world.jobs.clear()),
         ("pods", |world| world.pods.clear()),
@@ -176,6 +182,8 @@ fn a_world_with_holes_is_explained_too() {
         ("left", |world| world.left.clear()),
         ("operator", |world| world.operator = None),
         ("crds", |world| world.crds.clear()),
+        ("flux", |world| world.flux.clear()),
+        ("sources", |world| world.sources.clear()),
     ];
     for case in all() {
         for (index, (first, one)) in holes.iter().enumerate() {

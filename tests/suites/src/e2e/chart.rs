@@ -79,6 +79,12 @@ const VARIANTS: &[(&str, &str)] = &[
         "ours",
         "--set operators.tenants.enabled=true --set 'admissionPolicies.tenantPriorityClasses={gold,silver}'",
     ),
+    ("orchestrator", "--set operators.apps.enabled=true"),
+    (
+        "ours",
+        "--set operators.tasks.enabled=false --set operators.apps.enabled=true --set 'watchNamespaces={shop,flux-system}' \
+         --set config.apps.helm.readReleaseSecrets=false",
+    ),
     (
         "ours",
         "--set operators.tenants.enabled=true --set operators.tenants.replicas=1 --set crds.install=false \
@@ -160,6 +166,14 @@ const REFUSED: &[(&str, &str)] = &[
     (
         "--set operators.tenants.enabled=true --set admissionPolicies.enabled=false",
         "'operators.tenants.enabled' needs 'admissionPolicies.enabled=true'",
+    ),
+    (
+        "--set operators.apps.enabled=true --set admissionPolicies.enabled=false",
+        "'operators.apps.enabled' needs 'admissionPolicies.enabled=true'",
+    ),
+    (
+        "--set config.apps.helm.readReleaseSecret=false",
+        "readReleaseSecret",
     ),
     (
         r#"--set "admissionPolicies.labelWriters={it's}""#,

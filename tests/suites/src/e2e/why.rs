@@ -238,7 +238,11 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Version>> {
             Api::namespaced_with(client.clone(), namespace, &resource)
         }
         TargetKind::Tenant => Api::all_with(client.clone(), &ApiResource::erase::<Tenant>(&())),
-        TargetKind::Agent | TargetKind::Job | TargetKind::Pod | TargetKind::Other(_) => {
+        TargetKind::Agent
+        | TargetKind::ManagedApp
+        | TargetKind::Job
+        | TargetKind::Pod
+        | TargetKind::Other(_) => {
             bail!("no case asks about a {}", kind.name())
         }
     };

@@ -1,0 +1,88 @@
+//! `ManagedApp`: an application that Flux applies, with its versions, workloads, volumes and health.
+
+use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::status::ManagedAppStatus;
+use crate::{
+    GROUP, Status,
+    decide::ResourceType,
+    kinds::{Column, Content, KindRow},
+    phase::describe_phases,
+    rules,
+};
+
+/// Application that Flux applies. The operator reports its versions, workloads, volumes and health, and
+/// changes nothing in the cluster.
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "orchestrator.io",
+    version = "v1alpha1",
+    kind = "ManagedApp",
+    plural = "managedapps",
+    singular = "managedapp",
+    shortname = "oapp",
+    category = "orchestrator",
+    namespaced,
+    status = "ManagedAppStatus",
+    derive = "PartialEq",
+    doc = "Application that Flux applies. The operator reports its versions, workloads, volumes and health, and changes nothing in the cluster."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ManagedAppSpec {
+    /// Kustomization of Flux that applies the application. Immutable. The author of a ManagedApp needs
+    /// permission to patch it.
+    #[x_kube(validation = rules::unchanging("ManagedApp"))]
+    pub kustomization_ref: FluxRef,
+
+    /// HelmRelease of Flux that installs the application. It must be in the inventory of the
+    /// Kustomization. The author needs permission to patch it. Default: the only HelmRelease in the
+    /// inventory. Without any HelmRelease there, the application is what the Kustomization applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helm_release_ref: Option<FluxRef>,
+}
+
+/// Reference to an object of Flux.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FluxRef {
+    /// Name of the object.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    )]
+    pub name: String,
+    /// Namespace of the object. Default: the namespace of the ManagedApp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub namespace: Option<String>,
+}
+
+/// The row of ManagedApps in the table of kinds.
+pub const MANAGED_APP: KindRow = KindRow {
+    resource: ResourceType::new(GROUP, "v1alpha1", "ManagedApp", "managedapps"),
+    crd_name: "managedapps.orchestrator.io",
+    singular: "managedapp",
+    short_name: "oapp",
+    listed: "apps",
+    aliases: &["app"],
+    is_namespaced: true,
+    lifecycle: ManagedAppStatus::LIFECYCLE,
+    columns: &[
+        Column::new("Ready", Content::Condition("Ready")),
+        Column::new("Status", Content::Text("status.phase")),
+        Column::new("Version", Content::Text("status.release.chartVersion")),
+        Column::AGE,
+        Column::new("Revision", Content::Text("status.git.revision")).wide(),
+        Column::new("Reason", Content::Reason("Ready")).wide(),
+        Column::MESSAGE,
+    ],
+    conditions: &[],
+    epoch: ManagedAppStatus::EPOCH,
+    phases: describe_phases::<<ManagedAppStatus as Status>::Phase>,
+    derived_crd: ManagedApp::crd,
+};

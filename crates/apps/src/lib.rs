@@ -1,0 +1,21 @@
+//! The apps operator: a [`ManagedApp`](api::apps::ManagedApp) is an application that Flux applies.
+//!
+//! [`discover`] finds the objects of an application in the inventories of Flux, [`health`] judges them, and
+//! [`decide`] reports the result. All three are pure. The feature `controller` adds the watches.
+
+#[cfg(feature = "controller")]
+pub mod controller;
+pub mod decide;
+pub mod discover;
+pub mod flux;
+pub mod health;
+pub mod inventory;
+pub mod object;
+pub mod origin;
+pub mod overlap;
+pub mod pod;
+pub mod release;
+pub mod versions;
+pub mod volumes;
+pub mod workload;
+pub mod world;
