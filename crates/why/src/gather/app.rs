@@ -1,7 +1,7 @@
-//! Reads the objects around a ManagedApp: those of Flux, and the first workload that is not ready.
+//! Reads the objects around a ManagedApp: those of Flux, and the workload that is not ready.
 
 use api::{
-    apps::{HELM_RELEASE, KUSTOMIZATION, NamespacedName, Workload},
+    apps::{HELM_RELEASE, KUSTOMIZATION, ManagedAppStatus, NamespacedName, Workload},
     decide::ResourceType,
 };
 use k8s_openapi::{
@@ -20,7 +20,7 @@ use kube::{
 use super::{Reader, UNKNOWN_KIND, leases};
 use crate::world::{FluxView, ObjectRef, PodView, WorkloadView, World};
 
-/// Reads the objects of Flux and the first workload that is not ready. Sets the namespace of the reader to that of the
+/// Reads the objects of Flux and the workload that is not ready. Sets the namespace of the reader to that of the
 /// workload, because its Pods and Events are there.
 pub(super) async fn around(reader: &mut Reader, world: &mut World, operator: Option<&str>) {
     let leases = leases(reader, operator, world.operator_row()).await;
@@ -33,12 +33,28 @@ pub(super) async fn around(reader: &mut Reader, world: &mut World, operator: Opt
     if let Some(release) = &app.status.helm_release {
         flux(reader, world, HELM_RELEASE, release).await;
     }
-    let mut workloads = app.status.workloads.iter();
-    let broken = workloads.find(|workload| workload.in_inventory && !is_ready(workload));
-    if let Some(workload) = broken {
+    if let Some(workload) = broken(&app.status) {
         reader.namespace.clone_from(&workload.namespace);
         of_workload(reader, world, workload).await;
     }
+}
+
+/// Returns the workload that the message names, or the first one that is not ready. During a rollout that does not
+/// succeed, the Pods of the old template are as many and as ready as desired.
+fn broken(status: &ManagedAppStatus) -> Option<&Workload> {
+    let message = status.progress.message.as_deref().unwrap_or_default();
+    let is_named = |workload: &&Workload| {
+        let Workload {
+            kind,
+            namespace,
+            name,
+            ..
+        } = workload;
+        message.starts_with(&format!("{kind} '{namespace}/{name}' "))
+    };
+    let of_inventory = || status.workloads.iter().filter(|one| one.in_inventory);
+    let named = of_inventory().find(is_named);
+    named.or_else(|| of_inventory().find(|workload| !is_ready(workload)))
 }
 
 fn is_ready(workload: &Workload) -> bool {
@@ -124,4 +140,54 @@ async fn of_workload(reader: &Reader, world: &mut World, workload: &Workload) {
     let pods = reader.list(reader.here::<Pod>(), which).await;
     let pods: Option<Vec<PodView>> = world.keep_list("Pods", pods);
     world.pods = pods.unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(message: &str, ready: [i32; 3]) -> Option<String> {
+        let workload = |kind: &str, name: &str, is_in: bool, ready: i32| {
+            json!({ "kind": kind, "namespace": "shop", "name": name, "inInventory": is_in,
+                "desired": 1, "ready": ready })
+        };
+        let status: ManagedAppStatus = serde_json::from_value(json!({
+            "message": message,
+            "workloads": [
+                workload("Deployment", "web", true, ready[0]),
+                workload("StatefulSet", "web", true, ready[1]),
+                workload("Deployment", "other", false, ready[2]),
+            ],
+        }))
+        .unwrap();
+        broken(&status).map(|one| format!("{} {}", one.kind, one.name))
+    }
+
+    /// The old Pod of a Deployment serves while the new one cannot start. Without the message, nothing would be read.
+    #[test]
+    fn the_workload_of_the_message_is_read_although_its_old_pods_are_ready() {
+        let rolls = "StatefulSet 'shop/web' rolls out: 1 of 1 replicas updated, 1 ready: Pod 'x'";
+        let nothing = "1 workload is ready at revision 'main@sha1:0123'";
+        let longer = "Deployment 'shop/web-2' has 0 of 1 replicas ready";
+        for (message, ready, expected) in [
+            (rolls, [1, 1, 1], Some("StatefulSet web")),
+            (rolls, [0, 1, 1], Some("StatefulSet web")),
+            (nothing, [1, 1, 1], None),
+            // The cluster is ahead of the message.
+            (nothing, [1, 0, 1], Some("StatefulSet web")),
+            (longer, [0, 1, 1], Some("Deployment web")),
+            (longer, [1, 1, 1], None),
+            // A workload that Flux does not apply does not count for the health.
+            (nothing, [1, 1, 0], None),
+            ("Deployment 'shop/other' is not ready", [1, 1, 0], None),
+        ] {
+            assert_eq!(
+                found(message, ready).as_deref(),
+                expected,
+                "{message}, {ready:?}"
+            );
+        }
+    }
 }
