@@ -49,6 +49,8 @@ pub struct ReadyCondition {
     pub message: String,
     /// Time of the last transition.
     pub since: Option<Timestamp>,
+    /// Generation that the condition is about.
+    pub generation: Option<i64>,
 }
 
 /// A Kustomization, reduced to the fields that decisions read.
@@ -121,7 +123,7 @@ impl FluxObject {
             return FluxState::Suspended;
         }
         if self.observed_generation != self.generation {
-            return FluxState::Reconciling("its latest spec is not reconciled yet".to_owned());
+            return self.unobserved();
         }
         let Some(ready) = &self.ready else {
             return FluxState::Reconciling("it has no condition 'Ready' yet".to_owned());
@@ -134,7 +136,33 @@ impl FluxObject {
             None => FluxState::Reconciling(text),
         }
     }
+
+    /// Returns the state while `observedGeneration` is that of an earlier spec. The controllers of Flux update it only
+    /// after a success, so a failure with the latest spec is in the condition alone.
+    fn unobserved(&self) -> FluxState {
+        let ready = self.ready.as_ref();
+        let latest = ready.filter(|ready| {
+            ready.value == Some(false) && ready.generation == Some(self.generation)
+        });
+        let Some(ready) = latest else {
+            return FluxState::Reconciling("its latest spec is not reconciled yet".to_owned());
+        };
+        let text = format!("{}: {}", ready.reason, ready.message);
+        if WAITS.contains(&ready.reason.as_str()) {
+            FluxState::Reconciling(text)
+        } else {
+            FluxState::Failed(text)
+        }
+    }
 }
+
+/// Reasons with which the controllers of Flux wait for another object, such as the source of a new spec.
+const WAITS: &[&str] = &[
+    "ArtifactFailed",
+    "DependencyNotReady",
+    "HealthCheckCanceled",
+    "SourceNotReady",
+];
 
 impl ReadyCondition {
     /// Returns whether the last transition is at most this old. A time in the future is another clock's, and does not
@@ -168,6 +196,8 @@ struct RawCondition {
     message: String,
     #[serde(default)]
     last_transition_time: Option<Time>,
+    #[serde(default)]
+    observed_generation: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -239,6 +269,7 @@ fn shared(meta: &ObjectMeta, spec: &RawSpec, status: &RawStatus) -> FluxObject {
             reason: text(&known.reason),
             message: text(&known.message),
             since: known.last_transition_time.as_ref().map(|time| time.0),
+            generation: known.observed_generation,
         }),
     }
 }

@@ -167,6 +167,7 @@ fn the_state_of_a_flux_object() {
                 reason: "Reason".to_owned(),
                 message: "message".to_owned(),
                 since: Some(at(since)),
+                generation: None,
             }),
             ..FluxObject::default()
         };
@@ -177,5 +178,68 @@ fn the_state_of_a_flux_object() {
             FluxState::Failed(_) => Failed,
         };
         assert_eq!(found, expected, "{object:?}, was ready: {was_ready}");
+    }
+}
+
+/// The controllers of Flux set `status.observedGeneration` after a success only. The state of a spec that was never
+/// applied is in the condition.
+#[test]
+fn a_failure_with_the_latest_spec_is_in_the_condition() {
+    let later = "its latest spec is not reconciled yet";
+    for (status, reason, observed, expected) in [
+        (
+            "False",
+            "BuildFailed",
+            1,
+            FluxState::Failed("BuildFailed: as it is".to_owned()),
+        ),
+        (
+            "False",
+            "InstallFailed",
+            1,
+            FluxState::Failed("InstallFailed: as it is".to_owned()),
+        ),
+        // The source is fetched for the first time, or again for a new spec.
+        (
+            "False",
+            "ArtifactFailed",
+            1,
+            FluxState::Reconciling("ArtifactFailed: as it is".to_owned()),
+        ),
+        (
+            "False",
+            "SourceNotReady",
+            1,
+            FluxState::Reconciling("SourceNotReady: as it is".to_owned()),
+        ),
+        // The condition is about an earlier spec, or shows no failure.
+        (
+            "False",
+            "BuildFailed",
+            0,
+            FluxState::Reconciling(later.to_owned()),
+        ),
+        (
+            "True",
+            "ReconciliationSucceeded",
+            1,
+            FluxState::Reconciling(later.to_owned()),
+        ),
+        (
+            "Unknown",
+            "Progressing",
+            1,
+            FluxState::Reconciling(later.to_owned()),
+        ),
+    ] {
+        let mut condition = ready(status, reason, -5);
+        condition["observedGeneration"] = json!(observed);
+        let object = json!({ "spec": {}, "status": { "observedGeneration": -1, "conditions": [condition] } });
+        let found = KustomizationView::read(&meta(1), &object).unwrap();
+        assert_eq!(
+            found.flux.state(true, at(0)),
+            expected,
+            "{reason} of {observed}"
+        );
     }
 }

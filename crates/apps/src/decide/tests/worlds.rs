@@ -34,6 +34,7 @@ pub(super) fn condition(value: Option<bool>, since: i64) -> Option<ReadyConditio
         reason: "FluxReason".to_owned(),
         message: "a message of Flux".to_owned(),
         since: Some(at(since)),
+        generation: None,
     })
 }
 
