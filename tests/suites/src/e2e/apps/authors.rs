@@ -127,13 +127,13 @@ pub(super) async fn without_permission(bench: &Bench) -> Result<String> {
     let says = author.lacks("Kustomization", "app", &env.namespace);
     let app = managed_app("app", "app");
     let message = author.is_rejected(app.clone(), &says).await?;
-    // The Kustomization of others, in a namespace in which the author may do nothing.
+    // A Kustomization in a namespace without any permission of the author.
     let elsewhere = json!({ "name": "flux-system", "namespace": FLUX_NAMESPACE });
     let says = author.lacks("Kustomization", "flux-system", FLUX_NAMESPACE);
     author
         .is_rejected(with("kustomizationRef", elsewhere), &says)
         .await?;
-    // The same without a dry run, and as the audit log has it.
+    // Without a dry run, nothing is stored, and the audit log has the rejection.
     let audit = env.testbed("the audit log")?.audit();
     let mark = audit.mark(&env.client).await?;
     let created = author

@@ -159,7 +159,7 @@ pub(super) async fn shared_volume(bench: &Bench) -> Result<String> {
     bench.launch("app", &objects).await?;
     let wanted = [("CronJob", "backup"), ("Deployment", "web")];
     equals(bench, "app", &wanted).await?;
-    // Nobody applies this one by Flux. Its Pod mounts the volume, too.
+    // Flux does not apply this one. Its Pod mounts the volume, too.
     bench
         .env
         .create::<CronJob>(cron_job("copy", false, &["files"]))

@@ -40,7 +40,7 @@ pub(super) async fn installed_later(env: Env) -> Result<String> {
     })
     .await?;
     added?;
-    // The same process as before: nothing starts it again.
+    // It is the same process: nothing starts an operator again.
     let begin = Instant::now();
     bench
         .reports("app", "FluxObjectNotFound", &[&named])

@@ -69,7 +69,7 @@ pub(super) async fn real(env: Env) -> Result<String> {
     let reads = of_secrets(&bench, mark).await?;
     is_read_once(&reads)?;
 
-    // The same without the permission: the operator says so, and does not try.
+    // Without the permission and the configuration, the operator reports it and sends no request.
     let mark = audit.mark(&env.client).await?;
     let bench = bench.restarted(WITHOUT_SECRETS, &PERMISSIONS).await?;
     let parts = ["apps.helm.readReleaseSecrets"];
