@@ -13,6 +13,7 @@ mod cases;
 mod cluster_tests;
 mod e2e;
 mod faults;
+mod flux;
 mod regressions;
 mod source_edits;
 mod test_binaries;

@@ -13,6 +13,7 @@ use super::lanes::Runner;
 const TESTBED: &[&str] = &[
     "Cargo.lock",
     "testbed",
+    "tests/suites/src/flux.rs",
     "tests/suites/src/testbed_isolation.rs",
     "tests/suites/src/verify",
 ];

@@ -350,6 +350,12 @@ fn of_workloads() -> Vec<Case> {
         false,
         "1 workload is ready at revision 'main@sha1:0123'",
     );
+    let beside = {
+        let message = "Deployment 'shop/web' rolls out: 1 of 1 replicas updated, 1 ready: Pod 'web-x2k9p', container 'web': the image cannot be pulled: not found";
+        let mut beside = status("Degraded", "Unhealthy", false, message);
+        beside["workloads"][0]["desired"] = json!(1);
+        beside
+    };
     let node = json!({ "metadata": { "name": "node-1" }, "status": { "conditions": [
         { "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
             "message": "Kubelet stopped posting node status.", "lastTransitionTime": at("10:02:00") }] } });
@@ -382,6 +388,14 @@ fn of_workloads() -> Vec<Case> {
         case(
             "app-image",
             Site::new(unhealthy()).web(2, 1, json!({})).container(waiting("ImagePullBackOff", "Back-off pulling image \"registry.example/web:2\": ErrImagePull: not found"), json!({})),
+            State::Blocked,
+            Some(("Pod", "web-x2k9p", "ImagePullFailed")),
+        ),
+        // The Pod of the old template is ready, so the number of ready replicas is as desired.
+        case(
+            "app-image-beside-the-old-pod",
+            Site::new(beside).web(1, 1, json!({ "status": { "replicas": 2 } }))
+                .container(waiting("ImagePullBackOff", "Back-off pulling image \"registry.example/web:2\": ErrImagePull: not found"), json!({})),
             State::Blocked,
             Some(("Pod", "web-x2k9p", "ImagePullFailed")),
         ),

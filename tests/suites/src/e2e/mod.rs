@@ -1,5 +1,6 @@
 //! `cargo xtask e2e …`: the product as its users have it, on a real cluster.
 
+mod apps;
 pub(crate) mod attacks;
 pub(crate) mod budget;
 mod chart;
@@ -98,6 +99,12 @@ const POOL: usize = 8;
 pub(crate) enum Command {
     /// Run the cases of all suites that need a cluster for themselves, one after another
     Alone,
+    /// ManagedApps on the real node, with the real controllers of Flux, a Git server and charts. CI runs them only with
+    /// `--whole`
+    Apps {
+        /// Only these cases
+        cases: Vec<String>,
+    },
     /// What others may try, on the real node: each case fails if it succeeds
     Attacks {
         /// With the sizes that CI has no time for: a flood of three minutes
@@ -161,6 +168,14 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             // Here it may take its minutes; where the README builds it, a cluster waits.
             operator_image::build()?;
             runtime()?.block_on(install::run())
+        }
+        Command::Apps { cases } => {
+            ensure!(
+                Place::external().is_none(),
+                "this one needs a cluster of the testbed: it starts the controllers of Flux"
+            );
+            let all = apps::cases();
+            runtime()?.block_on(perform("apps", all, &cases, false, apps::PARALLEL))
         }
         Command::Budget => runtime()?.block_on(budget::run()),
         Command::Fleet { tenants, quiet } => {

@@ -14,6 +14,7 @@ use ::why::{
 use anyhow::{Context, Result, bail, ensure};
 use api::{
     Timestamp,
+    apps::ManagedApp,
     tasks::{DocsRun, TaskRun},
     tenants::Tenant,
 };
@@ -26,8 +27,8 @@ use testkit::wait::until;
 /// Names a folder: what was read is written there, to become worlds of `crates/why/tests`.
 const RECORD: &str = "ORCHESTRATOR_RECORD_WORLDS";
 
-/// Which object is the deepest, for each reason of a run that waits or failed, and of a Tenant that is not
-/// ready or not isolated.
+/// Which object is the deepest, for each reason of a run that waits or failed, of a Tenant that is not
+/// ready or not isolated, and of a ManagedApp that is not ready.
 const DEEPEST: &[(&str, &[&str])] = &[
     ("AddressNotAllowed", &["Configuration"]),
     (
@@ -42,6 +43,8 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ),
     ("AgentNotFound", &["Agent"]),
     ("AgentNotReady", &["ServiceAccount"]),
+    ("AlreadySuspended", &["HelmRelease", "Kustomization"]),
+    ("AppOverlaps", &["ManagedApp"]),
     ("BranchMoved", &["Repository"]),
     ("BranchNotFound", &["Repository"]),
     ("Cancelled", &["TaskRun", "DocsRun"]),
@@ -63,6 +66,8 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("Disrupted", &["Node", "Pod"]),
     ("EvidenceLost", &["Job", "Pod"]),
     ("UnmanagedPolicy", &["NetworkPolicy"]),
+    ("FluxNotInstalled", &["CustomResourceDefinition"]),
+    ("FluxObjectNotFound", &["HelmRelease", "Kustomization"]),
     ("HostKeyUnknown", &["Secret", "Repository"]),
     ("ImageNeedsRoot", &["Pod"]),
     ("ImagePullFailed", &["Configuration", "Pod"]),
@@ -108,6 +113,7 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("PushRejected", &["Repository"]),
     ("QuotaExceeded", &["ResourceQuota"]),
     ("Ready", &["Tenant"]),
+    ("ReleaseUnreadable", &["HelmRelease"]),
     ("RepositoryNotFound", &["Repository"]),
     ("RepositoryTooLarge", &["Repository"]),
     ("RepositoryUnreachable", &["Repository"]),
@@ -119,6 +125,7 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("Suspended", &["TaskRun", "DocsRun", "Tenant"]),
     ("TaskTaken", &["TaskRun"]),
     ("TooManyDisruptions", &["Pod", "TaskRun", "DocsRun"]),
+    ("Unhealthy", &["Kustomization", "Pod"]),
     ("Unschedulable", &["Node", "Pod"]),
     ("Verifying", &["Repository"]),
     (
@@ -156,8 +163,8 @@ struct Version {
     reason: String,
 }
 
-/// Asks about a run or a Tenant that reports `reason`, and checks the explanation. For a Tenant that is
-/// ready, `reason` is that of its condition `NetworkIsolated`; its `namespace` is empty. The operator's
+/// Asks about a run, a Tenant or a ManagedApp that reports `reason`, and checks the explanation. For a Tenant
+/// that is ready, `reason` is that of its condition `NetworkIsolated`; its `namespace` is empty. The operator's
 /// Lease is in the namespace `home`.
 ///
 /// The explanation must have the reason of the object as it is at that time. Asks again only if the object
@@ -237,12 +244,12 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Version>> {
             let resource = ApiResource::erase::<DocsRun>(&());
             Api::namespaced_with(client.clone(), namespace, &resource)
         }
+        TargetKind::ManagedApp => {
+            let resource = ApiResource::erase::<ManagedApp>(&());
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
         TargetKind::Tenant => Api::all_with(client.clone(), &ApiResource::erase::<Tenant>(&())),
-        TargetKind::Agent
-        | TargetKind::ManagedApp
-        | TargetKind::Job
-        | TargetKind::Pod
-        | TargetKind::Other(_) => {
+        TargetKind::Agent | TargetKind::Job | TargetKind::Pod | TargetKind::Other(_) => {
             bail!("no case asks about a {}", kind.name())
         }
     };
@@ -253,8 +260,8 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Version>> {
     }))
 }
 
-/// The reason that a status reports: of a run, that of its condition `Succeeded`; of a Tenant, that of
-/// `Ready`, or of `NetworkIsolated` if it is ready and not isolated.
+/// The reason that a status reports: of a run, that of its condition `Succeeded`; of a ManagedApp, that of
+/// `Ready`; of a Tenant, that of `Ready`, or of `NetworkIsolated` if it is ready and not isolated.
 fn reported(kind: TargetKind, object: &DynamicObject) -> String {
     let conditions = object.data["status"]["conditions"].as_array();
     let of = |wanted: &str| {
@@ -262,6 +269,9 @@ fn reported(kind: TargetKind, object: &DynamicObject) -> String {
         let text = |key: &str| one.and_then(|one| one[key].as_str()).unwrap_or_default();
         (text("status").to_owned(), text("reason").to_owned())
     };
+    if kind == TargetKind::ManagedApp {
+        return of("Ready").1;
+    }
     if kind != TargetKind::Tenant {
         return of("Succeeded").1;
     }
@@ -308,6 +318,26 @@ async fn explanation(
     let found = why::explain(&world);
     let text = why::render(&found, 100, false);
     Ok(Some((found, text)))
+}
+
+/// Explains a ManagedApp. Returns the chain, from the ManagedApp to the deepest blocker: kind and name of each object.
+pub(super) async fn chain(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    home: &str,
+    reason: &str,
+) -> Result<Vec<(String, String)>> {
+    let target = Target {
+        kind: TargetKind::ManagedApp,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let found = explanation(client, &target, home, reason).await?;
+    let (found, _) = found.with_context(|| format!("ManagedApp '{name}' does not exist"))?;
+    let links = found.chain.into_iter();
+    Ok(links
+        .map(|link| (link.object.kind, link.object.name))
+        .collect())
 }
 
 /// Checks that an explanation has the reason that the object reports, and names the right blocker.
@@ -409,6 +439,7 @@ mod tests {
         };
         for (kind, ready, isolated, reason) in [
             (TargetKind::TaskRun, "True", "False", "Succeeded"),
+            (TargetKind::ManagedApp, "True", "False", "Ready"),
             (TargetKind::Tenant, "False", "False", "Ready"),
             (TargetKind::Tenant, "True", "False", "NetworkIsolated"),
             (TargetKind::Tenant, "True", "Unknown", "NetworkIsolated"),

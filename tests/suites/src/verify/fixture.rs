@@ -6,10 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{
     Api, ResourceExt,
-    api::{
-        ApiResource, AttachParams, DeleteParams, DynamicObject, GroupVersionKind, LogParams,
-        PostParams,
-    },
+    api::{AttachParams, DeleteParams, LogParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{cluster::REGISTRY, suite::Env, wait::until};
@@ -185,65 +182,4 @@ fn summary(pod: &Pod) -> String {
         Some(Err(error)) => error.to_string(),
         None => "no status".to_owned(),
     }
-}
-
-/// Objects of a type that has no Rust code here, in the case's namespace.
-pub(crate) fn dynamic(env: &Env, api_version: &str, kind: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(
-        env.client.clone(),
-        &env.namespace,
-        &resource(api_version, kind),
-    )
-}
-
-/// The resource of a type, with the usual plural.
-pub(crate) fn resource(api_version: &str, kind: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
-/// Creates an object of any type in the case's namespace.
-pub(crate) async fn create_any(env: &Env, object: Value) -> Result<DynamicObject> {
-    let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
-    let objects = dynamic(env, &text("apiVersion"), &text("kind"));
-    let (kind, object) = (text("kind"), serde_json::from_value(object)?);
-    objects
-        .create(&PostParams::default(), &object)
-        .await
-        .with_context(|| format!("cannot create {kind} '{}'", object.name_any()))
-}
-
-/// Status, reason and message of a condition; empty texts if the object has no such condition.
-pub(crate) fn condition(object: &DynamicObject, kind: &str) -> [String; 3] {
-    let found = object.data["status"]["conditions"]
-        .as_array()
-        .and_then(|list| list.iter().find(|one| one["type"] == kind));
-    ["status", "reason", "message"].map(|key| {
-        let value = found.and_then(|one| one[key].as_str());
-        value.unwrap_or_default().to_owned()
-    })
-}
-
-/// Waits until an object is Ready at its generation. Fails at once if it is Stalled.
-pub(crate) async fn ready(
-    objects: &Api<DynamicObject>,
-    name: &str,
-    limit: Duration,
-) -> Result<DynamicObject> {
-    until(&format!("'{name}' to be Ready"), limit, async || {
-        let object = objects.get(name).await?;
-        let [stalled, reason, message] = condition(&object, "Stalled");
-        if stalled == "True" {
-            bail!("'{name}' is stalled: {reason}: {message}");
-        }
-        let is_current =
-            object.data["status"]["observedGeneration"].as_i64() == object.metadata.generation;
-        let [status, reason, message] = condition(&object, "Ready");
-        Ok(if status == "True" && is_current {
-            Ok(object)
-        } else {
-            Err(format!("Ready is '{status}': {reason}: {message}"))
-        })
-    })
-    .await
 }

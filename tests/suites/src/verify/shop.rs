@@ -17,10 +17,8 @@ use testkit::{
     wait::{met, until},
 };
 
-use super::{
-    fixture::{LIMIT, condition, create_any, dynamic, exec, gone, image, ready},
-    flux::{HELM, charts, release},
-};
+use super::fixture::{LIMIT, exec, gone, image};
+use crate::flux::{HELM, charts, condition, create_any, dynamic, ready, release};
 
 const DATABASE: &str = "shop-database-0";
 /// A hook waits 15 s for the database; helm then reports its failure.

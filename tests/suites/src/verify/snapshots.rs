@@ -15,9 +15,8 @@ use testkit::{
     wait::{met, until},
 };
 
-use super::fixture::{
-    LIMIT, create, create_any, delete, dynamic, output, phase, pod_with, resource, typed,
-};
+use super::fixture::{LIMIT, create, delete, output, phase, pod_with, typed};
+use crate::flux::{create_any, dynamic, resource};
 
 const SNAPSHOT: &str = "snapshot.storage.k8s.io/v1";
 /// Delay of the slow VolumeSnapshotClass.

@@ -14,9 +14,9 @@ use testkit::{
     wait::{met, until},
 };
 
-use super::{
-    fixture::{LIMIT, create_any, dynamic, ready},
-    flux::{HELM, REQUESTED_AT, charts, check_text, release},
+use super::{fixture::LIMIT, flux::check_text};
+use crate::flux::{
+    HELM, REQUESTED_AT, charts, create_any, dynamic, ready, release, release_secret,
 };
 
 /// Duration of the Helm action.
@@ -75,9 +75,9 @@ pub(super) async fn during_an_action(env: Env) -> Result<String> {
         "a suspended release was upgraded: {newest}"
     );
     check_text(&env, "slow", "first").await?;
-    let second = "sh.helm.release.v1.slow.v2";
+    let second = release_secret("slow", 2);
     ensure!(
-        env.api::<Secret>().get_opt(second).await?.is_none(),
+        env.api::<Secret>().get_opt(&second).await?.is_none(),
         "a suspended release has the Secret '{second}'"
     );
 

@@ -57,8 +57,13 @@ fn unready(app: App<'_>, workload: &WorkloadView) -> Option<Finding> {
     if is_complete && observed >= workload.meta.generation {
         return None;
     }
+    // Without it, a ready Pod of the old template would hide the problem.
+    let surplus = match replicas > wanted {
+        true => format!(", but {replicas} Pods exist"),
+        false => String::new(),
+    };
     let own = |health: Health| {
-        link! { (health) object.clone(), Reason::Unhealthy, "{ready} of {wanted} ready"; seen counts.clone(); }
+        link! { (health) object.clone(), Reason::Unhealthy, "{ready} of {wanted} ready{surplus}"; seen counts.clone(); }
     };
     let finding = rejected(app, workload)
         .or_else(|| of_pods(app))
