@@ -56,6 +56,8 @@ pub struct Scalar {
     pub value: String,
     /// Number of its line, from 1.
     pub line: usize,
+    /// Its line, without the line break.
+    pub text: String,
     /// Whether it is in a collection in brackets, so that its line may contain other fields.
     pub is_in_flow: bool,
 }
@@ -67,6 +69,8 @@ pub struct Edited {
     pub bytes: Vec<u8>,
     /// The scalar before the edit.
     pub before: Scalar,
+    /// The scalar after the edit.
+    pub after: Scalar,
 }
 
 /// Returns whether the file contains the document.
@@ -90,7 +94,7 @@ pub fn read(source: &[u8], document: &Document, path: &FieldPath) -> Result<Scal
     let text = tree::decode(source)?;
     let tree = tree::parse(text)?;
     let found = find::scalar(text, &tree, document, path)?;
-    Ok(scalar_of(&found))
+    Ok(scalar_of(text, &found))
 }
 
 /// Replaces the value `from` of a field by `to`.
@@ -117,27 +121,44 @@ pub fn replace(
     if from == to {
         return Err(Rejection::SameValue);
     }
+    let written = scalar::written(to, found.style);
     let new = [
         &text[..found.bytes.start],
-        &scalar::written(to, found.style),
+        &written,
         &text[found.bytes.end..],
     ]
     .concat();
     // An edit can make a file too large.
     tree::decode(new.as_bytes())?;
     prove(&old, &tree::parse(&new)?, found.index, to)?;
+    let after = Scalar {
+        value: to.to_owned(),
+        line: found.line,
+        text: line_at(&new, found.bytes.start).to_owned(),
+        is_in_flow: found.is_in_flow,
+    };
     Ok(Edited {
-        before: scalar_of(&found),
+        before: scalar_of(text, &found),
+        after,
         bytes: new.into_bytes(),
     })
 }
 
-fn scalar_of(found: &Found<'_>) -> Scalar {
+fn scalar_of(text: &str, found: &Found<'_>) -> Scalar {
     Scalar {
         value: found.value.to_owned(),
         line: found.line,
+        text: line_at(text, found.bytes.start).to_owned(),
         is_in_flow: found.is_in_flow,
     }
+}
+
+/// Returns the line that contains a position.
+fn line_at(text: &str, at: usize) -> &str {
+    let is_break = |c: char| matches!(c, '\n' | '\r');
+    let start = text[..at].rfind(is_break).map_or(0, |before| before + 1);
+    let end = text[at..].find(is_break).map_or(text.len(), |end| at + end);
+    &text[start..end]
 }
 
 /// Checks that two files differ in the scalar with this index only, and that it has the value `to`.

@@ -75,9 +75,27 @@ fn documents_are_selected_by_all_given_fields() {
     let expected = Scalar {
         value: "v1".to_owned(),
         line: 2,
+        text: "- {name: a, newTag: v1}".to_owned(),
         is_in_flow: true,
     };
     assert_eq!(found, Ok(expected));
+}
+
+#[test]
+fn lines_before_and_after() {
+    let source = release("  chart:\r\n    spec: {version: 1.2.3} # end\r\n  x: 1.2.3");
+    let at = path("spec.chart.spec.version");
+    let edited = replace(source.as_bytes(), &helm_release(), &at, "1.2.3", "1.20").unwrap();
+    let scalar = |value: &str, text: &str| Scalar {
+        value: value.to_owned(),
+        line: 5,
+        text: text.to_owned(),
+        is_in_flow: true,
+    };
+    let before = scalar("1.2.3", "    spec: {version: 1.2.3} # end");
+    assert_eq!(edited.before, before);
+    let after = scalar("1.20", "    spec: {version: \"1.20\"} # end");
+    assert_eq!(edited.after, after);
 }
 
 #[test]

@@ -25,7 +25,8 @@ pub struct Request {
     pub mode: Mode,
     /// The branch to read, and to push to.
     pub branch: String,
-    /// The directory in which files are searched, as in a Kustomization's `path`. Empty: the root.
+    /// The directory in which files are searched: a Kustomization's `path` without a leading `./`. Empty: the
+    /// root.
     #[serde(default)]
     pub directory: String,
     /// The commit that Flux applied. The plan counts the commits since then.
