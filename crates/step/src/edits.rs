@@ -338,7 +338,7 @@ fn unapplied(
         None,
         SHORT,
     )?;
-    match String::from_utf8_lossy(&count).trim().parse() {
+    match String::from_utf8_lossy(&count).trim().parse::<u32>() {
         Ok(count) => Ok(Some(count)),
         Err(error) => Err(git.step.failed(format!("'git rev-list' failed: {error}"))),
     }
