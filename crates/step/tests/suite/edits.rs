@@ -280,8 +280,9 @@ fn a_protected_branch_is_a_rejection() {
 #[test]
 fn credentials_that_may_only_read_fail_in_the_plan() {
     let mut run = ready(Scheme::Https);
-    let config = run.repository.set_config("http.receivepack", "false");
-    config.unwrap();
+    run.repository
+        .set_config("http.receivepack", "false")
+        .unwrap();
     set(&mut run, &request(Mode::Plan, version("1.3.0")));
     let rejected = CommitReason::Git(Reason::AuthenticationFailed);
     run.commit_step().failed(rejected, "403");
@@ -333,7 +334,6 @@ fn files_that_are_not_edited() {
     let no_field = BEFORE.replace("version:", "other:");
     let other = BEFORE.replace("shop", "cart");
     let current = after();
-    let file = |text: &'static str| Entry::File(text.as_bytes());
     let cases: [(&str, Entry<'_>, EditReason); 14] = [
         (
             "large",
@@ -385,7 +385,7 @@ fn files_that_are_not_edited() {
             Entry::File(current.as_bytes()),
             EditReason::NothingToChange,
         ),
-        ("syntax", file("a: ]"), EditReason::FileNotEditable),
+        ("syntax", Entry::File(b"a: ]"), EditReason::FileNotEditable),
         (
             "not UTF-8",
             Entry::File(b"kind: \xff"),
@@ -404,10 +404,20 @@ fn files_that_are_not_edited() {
         let entries = [(FILE, entry)];
         let head = run.repository.commit("main", name, &entries).unwrap();
         let done = run.commit_step();
-        done.failed(
-            CommitReason::Edit(reason),
-            FILE_OR_VALUES[usize::from(name == "current")],
-        );
+        let words = match reason {
+            EditReason::NothingToChange => "already the new ones",
+            EditReason::FileNotFound
+            | EditReason::FileAmbiguous
+            | EditReason::FileEncrypted
+            | EditReason::FileNotEditable
+            | EditReason::FieldNotFound
+            | EditReason::FieldNotEditable
+            | EditReason::VersionIsRange
+            | EditReason::VersionIsVariable
+            | EditReason::VersionChangedInGit
+            | EditReason::CommitFailed => FILE,
+        };
+        done.failed(CommitReason::Edit(reason), words);
         assert_eq!(
             run.repository.head("main").unwrap().unwrap(),
             head,
@@ -416,18 +426,14 @@ fn files_that_are_not_edited() {
     }
 }
 
-/// The message names the file, or that there is nothing to change.
-const FILE_OR_VALUES: [&str; 2] = [FILE, "already the new ones"];
-
 #[test]
 fn links_above_the_file_are_not_followed() {
-    let run = Run::new(Scheme::Https);
+    let mut run = Run::new(Scheme::Https);
     let entries = [
         ("real/release.yaml", Entry::File(BEFORE.as_bytes())),
         ("apps/shop", Entry::Link("../real")),
     ];
     run.repository.commit("main", "Other", &entries).unwrap();
-    let mut run = run;
     set(&mut run, &commit_request());
     let rejected = CommitReason::Edit(EditReason::FileNotEditable);
     run.commit_step()
