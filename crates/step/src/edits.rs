@@ -184,7 +184,7 @@ fn on_head(
     let find = |_: Option<Commit>| -> Result<Infallible, Failure> {
         Err(Failure::new(Reason::BranchMoved, "the branch moved"))
     };
-    let push = Push {
+    let push: Push<'_, Infallible> = Push {
         git,
         branch: &request.branch,
         head: Some(head),

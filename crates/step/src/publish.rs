@@ -57,7 +57,7 @@ pub(crate) fn run(
         "pushing commit {commit} with {} changed files to '{branch}'",
         changed.count
     ));
-    let push = Push {
+    let push: Push<'_, Report> = Push {
         git,
         branch,
         head: settings.output_head.as_ref(),

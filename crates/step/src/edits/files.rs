@@ -48,8 +48,8 @@ pub(super) struct PlannedLine {
 /// # Errors
 /// When a file or field is missing or cannot be edited, or a value is not the expected one.
 pub(super) fn edit(git: &Git, commit: &Commit, request: &Request) -> Result<Edited, Stop> {
-    let mut files = BTreeMap::new();
-    let mut edits = Vec::new();
+    let mut files: BTreeMap<String, EditedFile> = BTreeMap::new();
+    let mut edits: Vec<PlannedLine> = Vec::new();
     for edit in &request.edits {
         let path = match &edit.file {
             Some(path) => path.clone(),
@@ -68,7 +68,7 @@ pub(super) fn edit(git: &Git, commit: &Commit, request: &Request) -> Result<Edit
         return Err(EditError::new(EditReason::NothingToChange, message).into());
     }
     files.retain(|_, file| file.before != file.after);
-    edits.sort_by_cached_key(|edit: &PlannedLine| (edit.planned.file.clone(), edit.planned.line));
+    edits.sort_by_cached_key(|edit| (edit.planned.file.clone(), edit.planned.line));
     Ok(Edited { files, edits })
 }
 
