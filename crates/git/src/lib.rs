@@ -2,12 +2,14 @@
 //!
 //! The default part is pure. [`url::Url`] and [`networks::Networks`] decide which servers are allowed.
 //! [`refs`] checks the names that git receives. [`credentials::Credentials`] is the content of a Secret.
-//! [`report::Report`] is the result that a step reports to the operator.
+//! [`report::Report`] is the result that a step reports to the operator. [`edits`] is the contract of the
+//! step that edits versions.
 //!
 //! The feature `remote` adds `remote::heads`, which asks a server for the commits of branches.
 
 pub mod commit;
 pub mod credentials;
+pub mod edits;
 pub mod error;
 pub mod networks;
 pub mod refs;

@@ -14,7 +14,7 @@ pub const NAMES: usize = 20;
 
 /// Maximum length of a name and of a message, in characters. Longer text is cut and ends with `…`.
 const NAME_LIMIT: usize = 200;
-const MESSAGE_LIMIT: usize = 1000;
+pub(crate) const MESSAGE_LIMIT: usize = 1000;
 
 /// The result of a step.
 ///
@@ -173,7 +173,7 @@ impl Report {
 }
 
 /// Replaces control characters, and cuts the text to `limit` characters.
-fn cleaned(text: &str, limit: usize) -> String {
+pub(crate) fn cleaned(text: &str, limit: usize) -> String {
     let clean = |character: char| {
         if character.is_control() {
             '?'

@@ -57,7 +57,7 @@ pub(crate) fn run(
     }
     make_folder(source, output_path).map_err(|errno| {
         let path = source.join(output_path);
-        settings.step.failed(format!(
+        settings.common.step.failed(format!(
             "cannot make the folder '{}': {errno}",
             path.display()
         ))
@@ -82,7 +82,7 @@ pub(crate) fn place(settings: &Settings) -> Place<'_> {
 /// When the directory is not empty, or cannot be created or read.
 pub(crate) fn check_empty(settings: &Settings) -> Result<(), Failure> {
     let path = settings.source.display();
-    let failed = |what: String| settings.step.failed(what);
+    let failed = |what: String| settings.common.step.failed(what);
     match fs::create_dir(&settings.source) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -1,6 +1,13 @@
 //! Creates the message of our commits, and recognizes our own commit.
 
-use git::refs::RUN_TRAILER;
+use git::{Commit, refs::RUN_TRAILER};
+
+use crate::{
+    command::{Git, SHORT},
+    failure::Failure,
+    plan::Plan,
+    stream,
+};
 
 /// The trailer with the run's name, for people.
 const NAME: &str = "Orchestrator-Name";
@@ -12,6 +19,43 @@ pub(crate) fn message(words: &str, run: &str, uid: &str) -> String {
         words => words.to_owned(),
     };
     format!("{words}\n\n{NAME}: {run}\n{RUN_TRAILER}: {uid}\n")
+}
+
+/// A commit to create.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// `Name <address>`.
+    pub(crate) author: String,
+    pub(crate) parent: Commit,
+    /// Seconds since 1970.
+    pub(crate) seconds: u64,
+    pub(crate) message: String,
+    pub(crate) plan: Plan,
+}
+
+/// Creates a commit in our own repository.
+///
+/// # Errors
+/// When git fails.
+pub(crate) fn create(git: &Git, draft: Draft) -> Result<Commit, Failure> {
+    // A commit of an earlier attempt, on another parent, may still have the name.
+    git.local(
+        &["fast-import", "--quiet", "--force", "--done"],
+        Some(Box::new(move |out| {
+            stream::write(
+                out,
+                &draft.author,
+                draft.parent.as_str(),
+                draft.seconds,
+                &draft.message,
+                &draft.plan,
+            )
+        })),
+        SHORT,
+    )?;
+    let id = git.local(&["rev-parse", "--verify", stream::REF], None, SHORT)?;
+    Commit::parse(String::from_utf8_lossy(&id).trim())
+        .map_err(|error| git.step.failed(format!("'git fast-import' made {error}")))
 }
 
 /// The fields of a commit object that we read.
@@ -36,14 +80,33 @@ impl Object {
         }
     }
 
+    /// Parses an entry of `git log` with the format `%H%n%P%n%B`. Returns `None` if it is none.
+    pub(crate) fn parse_log(entry: &[u8]) -> Option<(Commit, Object)> {
+        let text = String::from_utf8_lossy(entry);
+        let mut lines = text.splitn(3, '\n');
+        let commit = match Commit::parse(lines.next()?) {
+            Ok(commit) => commit,
+            Err(_not_a_commit) => return None,
+        };
+        let parents = lines.next()?.split(' ').filter(|id| !id.is_empty());
+        let object = Object {
+            parents: parents.map(str::to_owned).collect(),
+            message: lines.next().unwrap_or_default().to_owned(),
+        };
+        Some((commit, object))
+    }
+
     /// Returns whether the run with this UID created this commit on `parent`.
     pub(crate) fn is_of(&self, uid: &str, parent: &str) -> bool {
+        self.has_trailer(uid) && self.parents == [parent]
+    }
+
+    /// Returns whether the last line of the message names the run with this UID.
+    pub(crate) fn has_trailer(&self, uid: &str) -> bool {
         let last = self.message.trim_end().lines().last().unwrap_or_default();
-        let ours = last
-            .strip_prefix(RUN_TRAILER)
+        last.strip_prefix(RUN_TRAILER)
             .and_then(|rest| rest.strip_prefix(": "))
-            == Some(uid);
-        ours && self.parents == [parent]
+            == Some(uid)
     }
 }
 
@@ -69,6 +132,20 @@ mod tests {
         ] {
             assert_eq!(message(words, "a/b", "u"), wanted);
         }
+    }
+
+    #[test]
+    fn entries_of_a_log_are_parsed() {
+        let id = "ab".repeat(20);
+        let parent = "cd".repeat(20);
+        let entry = format!("{id}\n{parent}\nTitle\n\n{RUN_TRAILER}: u\n");
+        let (commit, object) = Object::parse_log(entry.as_bytes()).unwrap();
+        assert_eq!(commit.as_str(), id);
+        assert!(object.is_of("u", &parent));
+        let (_, root) = Object::parse_log(format!("{id}\n\n").as_bytes()).unwrap();
+        assert_eq!(root.parents, Vec::<String>::new());
+        assert_eq!(Object::parse_log(b"x\n\n"), None);
+        assert_eq!(Object::parse_log(id.as_bytes()), None);
     }
 
     #[test]

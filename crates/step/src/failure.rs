@@ -7,6 +7,7 @@ use git::Reason;
 pub(crate) enum Step {
     Clone,
     Publish,
+    Commit,
 }
 
 impl Step {
@@ -15,6 +16,7 @@ impl Step {
         match text {
             "clone" => Some(Step::Clone),
             "publish" => Some(Step::Publish),
+            "commit" => Some(Step::Commit),
             _ => None,
         }
     }
@@ -23,7 +25,8 @@ impl Step {
     pub(crate) fn failed(self, message: impl Into<String>) -> Failure {
         let reason = match self {
             Step::Clone => Reason::CloneFailed,
-            Step::Publish => Reason::PublishFailed,
+            // The report of a commit has its own reasons, see `crate::edits`.
+            Step::Publish | Step::Commit => Reason::PublishFailed,
         };
         Failure::new(reason, message)
     }

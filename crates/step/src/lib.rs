@@ -1,5 +1,6 @@
 //! The steps of a DocsRun's Pod before and after the agent: `step clone` and `step publish`. Also
-//! `step probe`, which tries connections for the isolation check of a Tenant.
+//! `step commit`, which edits versions in a repository for an upgrade, and `step probe`, which tries
+//! connections for the isolation check of a Tenant.
 //!
 //! ```text
 //! clone (our image, credentials) ──▶ agent (the user's image) ──▶ publish (our image, credentials)
@@ -8,7 +9,8 @@
 //!
 //! All settings are environment variables (`STEP_*`). The real `git` and `ssh` do all work with Git. The
 //! step reports its result with a [`git::Report`] in the file `STEP_REPORT`, and with the exit code. The
-//! code is 0 for success, also without changes, and 1 for a failure.
+//! code is 0 for success, also without changes, and 1 for a failure. `step commit` gets a
+//! [`git::edits::Request`] and reports a [`git::edits::CommitReport`].
 //!
 //! Guarantees: no file of the agent is executed, followed or read as configuration. A secret is neither in
 //! an argument nor in the report nor in the output. Every wait, read and write on the disk is bounded.
@@ -24,6 +26,7 @@ mod clone;
 mod collect;
 mod command;
 mod commit;
+mod edits;
 mod failure;
 mod git_errors;
 mod names;
@@ -48,7 +51,7 @@ use std::{
     time::Instant,
 };
 
-use git::{Credentials, Report, Url, credentials::mask};
+use git::{Credentials, Report, Url, credentials::mask, edits::CommitReport};
 use rustix::{fs::Mode, process::umask};
 
 use crate::{
@@ -59,7 +62,7 @@ use crate::{
     progress::ProgressLog,
     repository::Place,
     secret::Home,
-    settings::{Environment, REPORT, Settings},
+    settings::{CommitSettings, Common, Environment, REPORT, Settings},
 };
 
 /// Exit code of a wrong call, for which no report can be written.
@@ -89,7 +92,7 @@ pub fn run(
     let Some(step) = step else {
         return told(
             out,
-            "usage: step clone|publish, with settings in STEP_* variables, or step probe, in PROBE_*",
+            "usage: step clone|publish|commit, with settings in STEP_* variables, or step probe, in PROBE_*",
         );
     };
     let Some(report) = environment.get(&OsString::from(REPORT)).map(PathBuf::from) else {
@@ -98,31 +101,38 @@ pub fn run(
     if let Err(error) = signals::end_on_terminate() {
         return told(out, &format!("cannot wait for signals: {error}"));
     }
-    let done = match Settings::read(step, &environment, start) {
-        Ok(settings) => work(&settings, &environment, out),
-        Err(failure) => {
-            ProgressLog::new(out, "step").line(&format!("{}: {}", failure.reason, failure.message));
-            Report::failed(failure.reason, &failure.message)
+    let (text, has_failed) = match step {
+        Step::Clone => finished(&files_step(step, clone::run, &environment, start, out)),
+        Step::Publish => finished(&files_step(step, publish::run, &environment, start, out)),
+        Step::Commit => {
+            let done = commit_step(&environment, start, out);
+            (done.write(), edits::has_failed(&done))
         }
     };
-    if let Err(error) = write_report(&report, &done) {
+    // The file belongs to the kubelet, so it is not replaced.
+    if let Err(error) = write_in_place(&report, &text) {
         return told(
             out,
             &format!("cannot write '{}': {error}", report.display()),
         );
     }
-    match done {
-        Report::Failed { .. } => ExitCode::FAILURE,
-        Report::Cloned { .. }
-        | Report::Pushed { .. }
-        | Report::Found { .. }
-        | Report::NoChanges { .. } => ExitCode::SUCCESS,
+    if has_failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }
 
-/// Writes the report in place. The file belongs to the kubelet, so it is not replaced.
-fn write_report(path: &Path, report: &Report) -> io::Result<()> {
-    write_in_place(path, &report.write())
+/// Returns the text of a report, and whether it is a failure.
+fn finished(report: &Report) -> (String, bool) {
+    let has_failed = match report {
+        Report::Failed { .. } => true,
+        Report::Cloned { .. }
+        | Report::Pushed { .. }
+        | Report::Found { .. }
+        | Report::NoChanges { .. } => false,
+    };
+    (report.write(), has_failed)
 }
 
 fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
@@ -178,22 +188,31 @@ fn answer(
     }
 }
 
-/// Runs the step, and returns and prints its result.
-fn work(settings: &Settings, environment: &Environment, out: &mut dyn Write) -> Report {
-    let mut progress = ProgressLog::new(out, &settings.run_name);
-    let folder = settings.scratch.join("step");
-    let credentials = secret::read(settings.url.scheme(), settings.credentials.as_deref());
-    let done = credentials.and_then(|credentials| {
-        let done = prepare(settings, environment, &folder, credentials.clone())
-            .and_then(|git| perform(settings, &git, &mut progress));
-        done.map_err(|failure| Failure {
-            message: mask(&failure.message, &credentials),
-            ..failure
-        })
-    });
-    if let Err(error) = remove(&folder) {
-        progress.line(&format!("cannot remove '{}': {error}", folder.display()));
-    }
+/// A step around an agent.
+type FilesStep = fn(&Settings, &Git, &mut ProgressLog<'_>) -> Result<Report, Failure>;
+
+/// Runs a step around an agent, and returns and prints its result.
+fn files_step(
+    step: Step,
+    perform: FilesStep,
+    environment: &Environment,
+    start: Instant,
+    out: &mut dyn Write,
+) -> Report {
+    let settings = match Settings::read(step, environment, start) {
+        Ok(settings) => settings,
+        Err(failure) => {
+            ProgressLog::new(out, "step").line(&format!("{}: {}", failure.reason, failure.message));
+            return Report::failed(failure.reason, &failure.message);
+        }
+    };
+    let mut progress = ProgressLog::new(out, &settings.common.run_name);
+    let done = with_git(
+        &settings.common,
+        &mut progress,
+        |folder, credentials| prepare(&settings, environment, folder, credentials),
+        |git, progress| perform(&settings, git, progress),
+    );
     let report = match done {
         Ok(report) => report,
         Err(failure) => Report::failed(failure.reason, &failure.message),
@@ -202,27 +221,81 @@ fn work(settings: &Settings, environment: &Environment, out: &mut dyn Write) -> 
     report
 }
 
-fn perform(
-    settings: &Settings,
-    git: &Git,
-    progress: &mut ProgressLog<'_>,
-) -> Result<Report, Failure> {
-    match settings.step {
-        Step::Clone => clone::run(settings, git, progress),
-        Step::Publish => publish::run(settings, git, progress),
-    }
+/// Runs `step commit`, and returns and prints its result.
+fn commit_step(environment: &Environment, start: Instant, out: &mut dyn Write) -> CommitReport {
+    let settings = match CommitSettings::read(environment, start) {
+        Ok(settings) => settings,
+        Err(failure) => {
+            let report = edits::failed(&failure);
+            ProgressLog::new(out, "step").line(&edits::summary(&report));
+            return report;
+        }
+    };
+    let mut progress = ProgressLog::new(out, &settings.common.run_name);
+    let done = with_git(
+        &settings.common,
+        &mut progress,
+        |folder, credentials| {
+            let layout = Layout {
+                repository: folder.join("repository.git"),
+                folders: vec![folder.to_owned()],
+                disk_bytes: (settings.common.disk_mib << 20) + edits::EXTRA_BYTES,
+                untrusted: &settings.common.scratch,
+            };
+            connect(&settings.common, environment, folder, credentials, layout)
+        },
+        |git, progress| Ok(edits::run(&settings, git, progress)),
+    );
+    let report = match done {
+        Ok(report) => report,
+        Err(failure) => edits::failed(&failure),
+    };
+    progress.line(&edits::summary(&report));
+    report
 }
 
-/// Checks the server's address and creates the private directory.
+/// Runs an operation with a private directory, and deletes it afterwards.
+fn with_git<Done>(
+    common: &Common,
+    progress: &mut ProgressLog<'_>,
+    prepare: impl FnOnce(&Path, Credentials) -> Result<Git, Failure>,
+    perform: impl FnOnce(&Git, &mut ProgressLog<'_>) -> Result<Done, Failure>,
+) -> Result<Done, Failure> {
+    let folder = common.scratch.join("step");
+    let credentials = secret::read(common.url.scheme(), common.credentials.as_deref());
+    let done = credentials.and_then(|credentials| {
+        let done = prepare(&folder, credentials.clone()).and_then(|git| perform(&git, progress));
+        done.map_err(|failure| Failure {
+            message: mask(&failure.message, &credentials),
+            ..failure
+        })
+    });
+    if let Err(error) = remove(&folder) {
+        progress.line(&format!("cannot remove '{}': {error}", folder.display()));
+    }
+    done
+}
+
+/// The files of a step.
+struct Layout<'a> {
+    repository: PathBuf,
+    /// The directories that git writes to, and their maximum total size.
+    folders: Vec<PathBuf>,
+    disk_bytes: u64,
+    /// A directory from which no program is started.
+    untrusted: &'a Path,
+}
+
+/// Checks the agent's directory, and connects.
 fn prepare(
     settings: &Settings,
     environment: &Environment,
     folder: &Path,
     credentials: Credentials,
 ) -> Result<Git, Failure> {
-    let failed = |what: &str, error: io::Error| settings.step.failed(format!("{what}: {error}"));
-    let repository = match settings.step {
-        Step::Publish => folder.join("repository.git"),
+    let step = settings.common.step;
+    let repository = match step {
+        Step::Publish | Step::Commit => folder.join("repository.git"),
         Step::Clone => {
             // The agent may run as another user of the same group.
             umask(Mode::from_raw_mode(0o002));
@@ -233,7 +306,31 @@ fn prepare(
             }
         }
     };
-    let address = address::find(&settings.url, &settings.networks, settings.deadline)?;
+    let allowed = settings.common.disk_mib << 20;
+    let (folders, disk_bytes) = match step {
+        Step::Clone => (vec![folder.to_owned(), settings.source.clone()], allowed),
+        // The agent's files need space in addition to the repository, also in packed form.
+        Step::Publish | Step::Commit => (vec![folder.to_owned()], allowed + 2 * LIMITS.total_bytes),
+    };
+    let layout = Layout {
+        repository,
+        folders,
+        disk_bytes,
+        untrusted: &settings.source,
+    };
+    connect(&settings.common, environment, folder, credentials, layout)
+}
+
+/// Checks the server's address and creates the private directory.
+fn connect(
+    common: &Common,
+    environment: &Environment,
+    folder: &Path,
+    credentials: Credentials,
+    layout: Layout<'_>,
+) -> Result<Git, Failure> {
+    let failed = |what: &str, error: io::Error| common.step.failed(format!("{what}: {error}"));
+    let address = address::find(&common.url, &common.networks, common.deadline)?;
     let made = remove(folder)
         .and_then(|()| DirBuilder::new().mode(0o700).create(folder))
         .and_then(|()| Home::make(&folder.join("home"), &credentials));
@@ -241,34 +338,28 @@ fn prepare(
     let home = made.map_err(|error| failed(&what, error))?;
     let program = std::env::current_exe()
         .map_err(|error| failed("this program does not know its path", error))?;
-    let allowed = settings.disk_mib << 20;
-    let (folders, disk_bytes) = match settings.step {
-        Step::Clone => (vec![folder.to_owned(), settings.source.clone()], allowed),
-        // The agent's files need space in addition to the repository, also in packed form.
-        Step::Publish => (vec![folder.to_owned()], allowed + 2 * LIMITS.total_bytes),
-    };
     Ok(Git {
-        step: settings.step,
-        url: settings.url.clone(),
+        step: common.step,
+        url: common.url.clone(),
         address,
         credentials,
-        credentials_folder: settings.credentials.clone(),
+        credentials_folder: common.credentials.clone(),
         home,
         program,
         path: command::trusted_path(
             environment
                 .get(&OsString::from("PATH"))
                 .map(OsString::as_os_str),
-            &settings.source,
+            layout.untrusted,
         ),
-        repository,
+        repository: layout.repository,
         bounds: Bounds {
-            deadline: settings.deadline,
-            folders,
-            disk_bytes,
+            deadline: common.deadline,
+            folders: layout.folders,
+            disk_bytes: layout.disk_bytes,
         },
-        disk_mib: settings.disk_mib,
-        timeout: settings.timeout,
+        disk_mib: common.disk_mib,
+        timeout: common.timeout,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Progress output of a step, for people.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 /// Writes one line per operation, prefixed with the run's name.
 pub(crate) struct ProgressLog<'a> {
@@ -21,5 +21,14 @@ impl<'a> ProgressLog<'a> {
         match writeln!(self.out, "{}: {text}", self.run) {
             Ok(()) | Err(_) => {}
         }
+    }
+
+    /// Writes lines without the name of the run, for programs.
+    ///
+    /// # Errors
+    /// When the write fails.
+    pub(crate) fn frame(&mut self, lines: &str) -> io::Result<()> {
+        self.out.write_all(lines.as_bytes())?;
+        self.out.flush()
     }
 }

@@ -7,12 +7,12 @@ use git::{Commit, Files, Reason, Report};
 use crate::{
     collect::{self, CollectError, LIMITS},
     command::{Git, SHORT},
-    commit,
+    commit::{self, Draft},
     failure::{Failure, Step},
     names,
     plan::{self, Plan, Tree},
     progress::ProgressLog,
-    push::Push,
+    push::{NotPushed, Push, Pushed, describe},
     repository::Place,
     settings::{Settings, is_below},
     stream,
@@ -57,14 +57,27 @@ pub(crate) fn run(
         "pushing commit {commit} with {} changed files to '{branch}'",
         changed.count
     ));
-    Push {
-        settings,
+    let push: Push<'_, Report> = Push {
         git,
+        branch,
+        head: settings.output_head.as_ref(),
         commit: &commit,
-        changed,
-        skipped,
+        find: &|head| found(settings, git, head, skipped.clone()),
+    };
+    match push.run() {
+        Ok(Pushed::Now) => Ok(Report::Pushed {
+            commit,
+            changed,
+            skipped,
+        }),
+        Ok(Pushed::Before(report)) => Ok(report),
+        Err(NotPushed::Certain(failure)) => Err(failure),
+        // The commit comes first, because long messages are cut at the end.
+        Err(NotPushed::Unknown(seen)) => Err(settings
+            .common
+            .step
+            .failed(format!("commit {commit} may have been pushed: {seen}"))),
     }
-    .run()
 }
 
 /// Determines the changes of the commit.
@@ -105,33 +118,25 @@ fn not_collected(error: CollectError) -> Failure {
     }
 }
 
-/// Creates the commit in our own repository.
+/// Creates the commit.
 fn build(settings: &Settings, git: &Git, plan: Plan) -> Result<Commit, Failure> {
-    let message = commit::message(
-        &settings.commit_message,
-        &settings.run_name,
-        &settings.run_uid,
-    );
-    let parent = settings.parent().to_string();
-    let seconds = settings.commit_time;
-    git.local(
-        &["fast-import", "--quiet", "--done"],
-        Some(Box::new(move |out| {
-            stream::write(out, &parent, seconds, &message, &plan)
-        })),
-        SHORT,
-    )?;
-    let id = git.local(&["rev-parse", "--verify", stream::REF], None, SHORT)?;
-    Commit::parse(String::from_utf8_lossy(&id).trim()).map_err(|error| {
-        settings
-            .step
-            .failed(format!("'git fast-import' made {error}"))
-    })
+    let draft = Draft {
+        author: stream::AUTHOR.to_owned(),
+        parent: settings.parent().clone(),
+        seconds: settings.common.commit_time,
+        message: commit::message(
+            &settings.commit_message,
+            &settings.common.run_name,
+            &settings.common.run_uid,
+        ),
+        plan,
+    };
+    commit::create(git, draft)
 }
 
 /// Handles a branch that is not at the expected commit. Either our own push moved it and its response was
 /// lost, or somebody else moved it.
-pub(crate) fn found(
+fn found(
     settings: &Settings,
     git: &Git,
     head: Option<Commit>,
@@ -143,7 +148,7 @@ pub(crate) fn found(
     git.fetch(&BTreeSet::from([commit.as_str()]), 2)?;
     let object = git.local(&["cat-file", "commit", commit.as_str()], None, SHORT)?;
     let parent = settings.parent();
-    if !commit::Object::parse(&object).is_of(&settings.run_uid, parent.as_str()) {
+    if !commit::Object::parse(&object).is_of(&settings.common.run_uid, parent.as_str()) {
         return Err(moved(settings, Some(&commit)));
     }
     let changed = git.changed(parent, &commit)?;
@@ -154,22 +159,14 @@ pub(crate) fn found(
     })
 }
 
-/// Describes the commit of a branch, for a message.
-pub(crate) fn place(head: Option<&Commit>) -> String {
-    match head {
-        Some(commit) => format!("at commit {commit}"),
-        None => "not there".to_owned(),
-    }
-}
-
 fn moved(settings: &Settings, head: Option<&Commit>) -> Failure {
     Failure::new(
         Reason::BranchMoved,
         format!(
             "branch '{}' was expected to be {} and is {}: somebody else changed it; run again",
             settings.output_branch,
-            place(settings.output_head.as_ref()),
-            place(head),
+            describe(settings.output_head.as_ref()),
+            describe(head),
         ),
     )
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use git::{Commit, Reason};
 
 use crate::{
+    child::Input,
     command::{Git, SHORT},
     failure::Failure,
     plan::{Kind, Tree},
@@ -240,6 +241,56 @@ impl Git {
         self.local(&arguments, None, limit)
     }
 
+    /// Returns the file or link at a path of a commit, without following links.
+    pub(crate) fn blob(&self, commit: &Commit, path: &str) -> Result<Option<Blob>, Failure> {
+        let arguments = [
+            "ls-tree",
+            "-z",
+            "-l",
+            "--full-tree",
+            commit.as_str(),
+            "--",
+            path,
+        ];
+        let blobs = self.parse_blobs(&self.local(&arguments, None, SHORT)?)?;
+        Ok(blobs.into_iter().find(|blob| blob.path == path.as_bytes()))
+    }
+
+    /// Returns the files and links of a commit below a path.
+    pub(crate) fn blobs(&self, commit: &Commit, path: &str) -> Result<Vec<Blob>, Failure> {
+        let below = format!("{path}/");
+        let mut arguments = vec!["ls-tree", "-r", "-z", "-l", "--full-tree", commit.as_str()];
+        if !path.is_empty() {
+            arguments.extend(["--", &below]);
+        }
+        self.parse_blobs(&self.local(&arguments, None, LISTING)?)
+    }
+
+    fn parse_blobs(&self, listing: &[u8]) -> Result<Vec<Blob>, Failure> {
+        parse_blobs(listing)
+            .ok_or_else(|| self.step.failed("'git ls-tree' said what cannot be read"))
+    }
+
+    /// Returns the content of a file.
+    pub(crate) fn content(&self, blob: &Blob, limit: usize) -> Result<Vec<u8>, Failure> {
+        self.local(&["cat-file", "blob", blob.id.as_str()], None, limit)
+    }
+
+    /// Returns the contents of files, in the same order. The caller limits their total size.
+    pub(crate) fn contents(&self, blobs: &[Blob]) -> Result<Vec<Vec<u8>>, Failure> {
+        // Each content has a line before it, and a line break after it.
+        const LINE: u64 = 100;
+        let bytes = blobs.iter().map(|blob| blob.size + LINE).sum::<u64>();
+        let ids: String = blobs.iter().map(|blob| format!("{}\n", blob.id)).collect();
+        let input: Input = Box::new(move |out| out.write_all(ids.as_bytes()));
+        let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let output = self.local(&["cat-file", "--batch"], Some(input), limit)?;
+        parse_contents(&output, blobs).ok_or_else(|| {
+            self.step
+                .failed("the output of 'git cat-file' cannot be read")
+        })
+    }
+
     /// Returns the paths that differ between two commits.
     pub(crate) fn changed(&self, from: &Commit, to: &Commit) -> Result<Vec<Vec<u8>>, Failure> {
         let arguments = [
@@ -257,6 +308,60 @@ impl Git {
             .filter(|path| !path.is_empty());
         Ok(paths.map(<[u8]>::to_vec).collect())
     }
+}
+
+/// A file or link of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub(crate) path: Vec<u8>,
+    /// The id of its content. Ids of contents and of commits have the same form.
+    pub(crate) id: Commit,
+    pub(crate) size: u64,
+    pub(crate) is_executable: bool,
+    pub(crate) is_link: bool,
+}
+
+/// Parses the output of `git ls-tree -z -l`: `MODE TYPE ID SIZE<tab>PATH<nul>`. Directories and submodules
+/// are left out.
+fn parse_blobs(listing: &[u8]) -> Option<Vec<Blob>> {
+    let mut blobs = Vec::new();
+    for line in listing.split(|byte| *byte == 0) {
+        if line.is_empty() {
+            continue;
+        }
+        let tab = line.iter().position(|byte| *byte == b'\t')?;
+        let head = String::from_utf8_lossy(&line[..tab]);
+        let mut words = head.split_ascii_whitespace();
+        let (mode, kind, id, size) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        if kind != "blob" {
+            continue;
+        }
+        let (Ok(id), Ok(size)) = (Commit::parse(id), size.parse()) else {
+            return None;
+        };
+        blobs.push(Blob {
+            path: line[tab + 1..].to_vec(),
+            id,
+            size,
+            is_executable: mode == "100755",
+            is_link: mode == "120000",
+        });
+    }
+    Some(blobs)
+}
+
+/// Parses the output of `git cat-file --batch`: `ID TYPE SIZE<newline>CONTENT<newline>` for each file.
+fn parse_contents(output: &[u8], blobs: &[Blob]) -> Option<Vec<Vec<u8>>> {
+    let mut rest = output;
+    let mut contents = Vec::new();
+    for blob in blobs {
+        let size = usize::try_from(blob.size).unwrap_or(usize::MAX);
+        let head = format!("{} blob {size}\n", blob.id);
+        let content = rest.strip_prefix(head.as_bytes())?;
+        contents.push(content.get(..size)?.to_vec());
+        rest = content.get(size..)?.strip_prefix(b"\n")?;
+    }
+    rest.is_empty().then_some(contents)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,6 +434,61 @@ mod tests {
         assert_eq!(found, wanted);
         assert_eq!(parse(b"").unwrap(), []);
         assert_eq!(parse(b"nonsense\0"), None);
+    }
+
+    #[test]
+    fn files_are_listed_with_their_sizes() {
+        let id = "ab".repeat(20);
+        let listing = format!(
+            "100644 blob {id}      12\ta b.yaml\0100755 blob {id}       0\tx\0120000 blob {id}       3\tl\0160000 commit {id}       -\ts\0040000 tree {id}       -\td\0"
+        );
+        let found = parse_blobs(listing.as_bytes()).unwrap();
+        let found: Vec<(&[u8], u64, bool, bool)> = found
+            .iter()
+            .map(|blob| {
+                (
+                    blob.path.as_slice(),
+                    blob.size,
+                    blob.is_executable,
+                    blob.is_link,
+                )
+            })
+            .collect();
+        let expected: [(&[u8], u64, bool, bool); 3] = [
+            (b"a b.yaml", 12, false, false),
+            (b"x", 0, true, false),
+            (b"l", 3, false, true),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(parse_blobs(b""), Some(Vec::new()));
+        for wrong in ["nonsense", "100644 blob x 1\ta", "100644 blob\ta"] {
+            assert_eq!(parse_blobs(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn contents_are_split_by_their_sizes() {
+        let blob = |id: &str, size| Blob {
+            path: Vec::new(),
+            id: Commit::parse(&id.repeat(20)).unwrap(),
+            size,
+            is_executable: false,
+            is_link: false,
+        };
+        let blobs = [blob("ab", 4), blob("cd", 0)];
+        let (one, two) = ("ab".repeat(20), "cd".repeat(20));
+        let output = format!("{one} blob 4\na\nb\n\n{two} blob 0\n\n");
+        let expected = vec![b"a\nb\n".to_vec(), Vec::new()];
+        assert_eq!(parse_contents(output.as_bytes(), &blobs), Some(expected));
+        for wrong in [
+            String::new(),
+            format!("{output}x"),
+            output.replace("blob 4", "blob 5"),
+            format!("{one} missing\n"),
+            format!("{one} blob 4\na"),
+        ] {
+            assert_eq!(parse_contents(wrong.as_bytes(), &blobs), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use git::{Commit, Networks, Reason, Url, refs};
+use git::{Commit, Networks, Reason, Url, edits::Request, refs};
 
 use crate::failure::{Failure, Step};
 
@@ -23,20 +23,11 @@ const LONGEST: u64 = 24 * 3600;
 /// Maximum configurable disk limit, 1 TiB.
 const LARGEST_MIB: u64 = 1 << 20;
 
-/// The settings of a step. Paths in the repository have no `/` at the end. The root is an empty path.
+/// The settings that all steps with a Git server have.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct Common {
     pub(crate) step: Step,
     pub(crate) url: Url,
-    pub(crate) source_branch: String,
-    pub(crate) base: Commit,
-    pub(crate) output_branch: String,
-    /// The commit of the output branch when the operator resolved it.
-    pub(crate) output_head: Option<Commit>,
-    pub(crate) working_directory: String,
-    pub(crate) include_codebase: bool,
-    pub(crate) output_path: String,
-    pub(crate) commit_message: String,
     pub(crate) run_uid: String,
     pub(crate) run_name: String,
     /// Seconds since 1970.
@@ -46,8 +37,51 @@ pub(crate) struct Settings {
     pub(crate) disk_mib: u64,
     pub(crate) timeout: Duration,
     pub(crate) deadline: Instant,
-    pub(crate) source: PathBuf,
     pub(crate) scratch: PathBuf,
+}
+
+impl Common {
+    fn read(read: &Reader<'_>, start: Instant) -> Result<Common, Failure> {
+        let url = read.url()?;
+        let networks = read.networks()?;
+        networks
+            .permits_name(url.host())
+            .map_err(|refused| Failure::new(Reason::AddressNotAllowed, refused.to_string()))?;
+        let timeout = Duration::from_secs(read.number("STEP_TIMEOUT_SECONDS", 1, LONGEST)?);
+        Ok(Common {
+            step: read.step,
+            url,
+            networks,
+            timeout,
+            deadline: start + timeout,
+            run_uid: read.checked("STEP_RUN_UID", check_uid)?,
+            run_name: read.checked("STEP_RUN_NAME", check_name)?,
+            commit_time: read.number("STEP_COMMIT_TIME", 0, u64::from(u32::MAX))?,
+            credentials: match read.text("STEP_CREDENTIALS")? {
+                "" => None,
+                _ => Some(read.folder("STEP_CREDENTIALS")?),
+            },
+            disk_mib: read.number("STEP_LIMIT_MIB", 1, LARGEST_MIB)?,
+            scratch: read.folder("STEP_SCRATCH")?,
+        })
+    }
+}
+
+/// The settings of `step clone` and `step publish`. Paths in the repository have no `/` at the end. The root
+/// is an empty path.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) common: Common,
+    pub(crate) source_branch: String,
+    pub(crate) base: Commit,
+    pub(crate) output_branch: String,
+    /// The commit of the output branch when the operator resolved it.
+    pub(crate) output_head: Option<Commit>,
+    pub(crate) working_directory: String,
+    pub(crate) include_codebase: bool,
+    pub(crate) output_path: String,
+    pub(crate) commit_message: String,
+    pub(crate) source: PathBuf,
 }
 
 impl Settings {
@@ -61,18 +95,8 @@ impl Settings {
         start: Instant,
     ) -> Result<Settings, Failure> {
         let read = Reader { step, environment };
-        let url = read.url()?;
-        let networks = read.networks()?;
-        networks
-            .permits_name(url.host())
-            .map_err(|refused| Failure::new(Reason::AddressNotAllowed, refused.to_string()))?;
-        let timeout = Duration::from_secs(read.number("STEP_TIMEOUT_SECONDS", 1, LONGEST)?);
         Ok(Settings {
-            step,
-            url,
-            networks,
-            timeout,
-            deadline: start + timeout,
+            common: Common::read(&read, start)?,
             source_branch: read.branch("STEP_SOURCE_BRANCH")?,
             base: read.commit("STEP_BASE_COMMIT", read.text("STEP_BASE_COMMIT")?)?,
             output_branch: read.branch("STEP_OUTPUT_BRANCH")?,
@@ -84,22 +108,39 @@ impl Settings {
             include_codebase: read.truth("STEP_INCLUDE_CODEBASE")?,
             output_path: read.path("STEP_OUTPUT_PATH")?,
             commit_message: read.message("STEP_COMMIT_MESSAGE")?,
-            run_uid: read.checked("STEP_RUN_UID", check_uid)?,
-            run_name: read.checked("STEP_RUN_NAME", check_name)?,
-            commit_time: read.number("STEP_COMMIT_TIME", 0, u64::from(u32::MAX))?,
-            credentials: match read.text("STEP_CREDENTIALS")? {
-                "" => None,
-                _ => Some(read.folder("STEP_CREDENTIALS")?),
-            },
-            disk_mib: read.number("STEP_LIMIT_MIB", 1, LARGEST_MIB)?,
             source: read.folder("STEP_SOURCE")?,
-            scratch: read.folder("STEP_SCRATCH")?,
         })
     }
 
     /// Returns the parent of our commit.
     pub(crate) fn parent(&self) -> &Commit {
         self.output_head.as_ref().unwrap_or(&self.base)
+    }
+}
+
+/// The settings of `step commit`.
+#[derive(Debug)]
+pub(crate) struct CommitSettings {
+    pub(crate) common: Common,
+    pub(crate) request: Request,
+}
+
+impl CommitSettings {
+    /// Reads and checks all variables.
+    ///
+    /// # Errors
+    /// Names the first variable that is missing or invalid.
+    pub(crate) fn read(
+        environment: &Environment,
+        start: Instant,
+    ) -> Result<CommitSettings, Failure> {
+        const REQUEST: &str = "STEP_REQUEST";
+        let step = Step::Commit;
+        let read = Reader { step, environment };
+        Ok(CommitSettings {
+            common: Common::read(&read, start)?,
+            request: Request::read(read.text(REQUEST)?).map_err(|why| read.wrong(REQUEST, &why))?,
+        })
     }
 }
 
@@ -277,12 +318,14 @@ mod tests {
         assert_eq!(settings.parent(), &settings.base);
         assert!(
             settings
+                .common
                 .networks
                 .permits("10.1.2.3".parse().unwrap())
                 .is_ok()
         );
         assert!(
             settings
+                .common
                 .networks
                 .permits("fd00::1".parse().unwrap())
                 .is_ok()

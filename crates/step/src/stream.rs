@@ -8,8 +8,8 @@ use crate::plan::Plan;
 /// The ref of the commit in our own repository.
 pub(crate) const REF: &str = "refs/heads/publish";
 
-/// Author and committer of every commit.
-const AUTHOR: &str = "Orchestrator <orchestrator@localhost>";
+/// Author and committer of the commits of DocsRuns.
+pub(crate) const AUTHOR: &str = "Orchestrator <orchestrator@localhost>";
 
 /// Writes the stream. The same input gives the same commit.
 ///
@@ -17,6 +17,7 @@ const AUTHOR: &str = "Orchestrator <orchestrator@localhost>";
 /// When writing to `out` fails.
 pub(crate) fn write(
     out: &mut dyn Write,
+    author: &str,
     parent: &str,
     seconds: u64,
     message: &str,
@@ -24,7 +25,7 @@ pub(crate) fn write(
 ) -> io::Result<()> {
     writeln!(out, "feature done")?;
     writeln!(out, "commit {REF}")?;
-    writeln!(out, "committer {AUTHOR} {seconds} +0000")?;
+    writeln!(out, "committer {author} {seconds} +0000")?;
     data(out, message.as_bytes())?;
     writeln!(out, "from {parent}")?;
     // Deletions come first, because a file may replace a directory, and a directory may replace a file.
@@ -86,7 +87,7 @@ mod tests {
             ..Plan::default()
         };
         let mut out = Vec::new();
-        write(&mut out, "c0ffee", 7, "Words\n", &plan).unwrap();
+        write(&mut out, AUTHOR, "c0ffee", 7, "Words\n", &plan).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "feature done\n\

@@ -8,7 +8,7 @@ use testbed::build;
 use super::lanes::Runner;
 
 /// Crates that decide, beside those of the operators.
-const PACKAGES: &[&str] = &["api", "attempts", "git", "pods", "why"];
+const PACKAGES: &[&str] = &["api", "attempts", "git", "pods", "why", "yaml-edit"];
 
 /// Dependencies that do I/O.
 const BANNED: &[&str] = &["tokio ", "kube-client ", "hyper "];

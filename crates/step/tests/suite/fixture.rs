@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use git::{Files, Reason, Report};
+use git::{
+    Files, Reason, Report,
+    edits::{CommitReason, CommitReport},
+};
 use tempfile::TempDir;
 use testkit::git::{Credentials, Entry, Repository, Server};
 
@@ -46,6 +49,13 @@ pub(crate) struct Run {
 pub(crate) struct Done {
     pub(crate) code: Option<i32>,
     pub(crate) report: Report,
+    pub(crate) output: String,
+}
+
+/// The result of `step commit`.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    pub(crate) report: CommitReport,
     pub(crate) output: String,
 }
 
@@ -181,9 +191,41 @@ impl Run {
         self.done(self.command(step).output().unwrap())
     }
 
-    /// Reads the result of a step. Checks in every test that it contains no secret, and that the private
-    /// directory is deleted.
+    /// Reads the result of a step.
     pub(crate) fn done(&self, output: Output) -> Done {
+        let (report, text) = self.checked(&output);
+        let report = Report::read(&report).unwrap();
+        let failed = matches!(report, Report::Failed { .. });
+        assert_eq!(output.status.code(), Some(i32::from(failed)), "{text}");
+        Done {
+            code: output.status.code(),
+            report,
+            output: text,
+        }
+    }
+
+    pub(crate) fn commit_step(&self) -> Committed {
+        self.committed(&self.command("commit").output().unwrap())
+    }
+
+    /// Reads the result of `step commit`.
+    pub(crate) fn committed(&self, output: &Output) -> Committed {
+        let (report, text) = self.checked(output);
+        let report = CommitReport::read(&report).unwrap();
+        let failed = matches!(
+            report,
+            CommitReport::Failed { .. } | CommitReport::Uncertain { .. }
+        );
+        assert_eq!(output.status.code(), Some(i32::from(failed)), "{text}");
+        Committed {
+            report,
+            output: text,
+        }
+    }
+
+    /// Returns the report and the output of a step. Checks in every test that they contain no secret, and
+    /// that the private directory is deleted.
+    fn checked(&self, output: &Output) -> (String, String) {
         let report = fs::read_to_string(self.path("report")).unwrap();
         let text = format!(
             "{}{}",
@@ -195,14 +237,7 @@ impl Run {
             assert!(!text.contains(secret), "a secret is in the output");
         }
         assert_eq!(fs::read_dir(self.path("scratch")).unwrap().count(), 0);
-        let report = Report::read(&report).unwrap();
-        let failed = matches!(report, Report::Failed { .. });
-        assert_eq!(output.status.code(), Some(i32::from(failed)), "{text}");
-        Done {
-            code: output.status.code(),
-            report,
-            output: text,
-        }
+        (report, text)
     }
 
     /// Returns the files of the output branch.
@@ -285,5 +320,33 @@ impl Done {
             panic!("{self:?}");
         };
         (commit.to_string(), changed.clone(), skipped.clone())
+    }
+}
+
+impl Committed {
+    pub(crate) fn failed(&self, reason: CommitReason, words: &str) {
+        let CommitReport::Failed {
+            reason: found,
+            message,
+        } = &self.report
+        else {
+            panic!("{self:?}");
+        };
+        assert_eq!(*found, reason, "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+
+    pub(crate) fn pushed(&self) -> String {
+        let CommitReport::Pushed { commit } = &self.report else {
+            panic!("{self:?}");
+        };
+        commit.to_string()
+    }
+
+    pub(crate) fn found(&self) -> String {
+        let CommitReport::Found { commit } = &self.report else {
+            panic!("{self:?}");
+        };
+        commit.to_string()
     }
 }

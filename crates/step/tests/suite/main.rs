@@ -7,6 +7,8 @@ mod attacks;
 #[cfg(test)]
 mod clone;
 #[cfg(test)]
+mod edits;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod publish;

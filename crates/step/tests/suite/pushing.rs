@@ -7,7 +7,7 @@ use git::Reason;
 use crate::fixture::{BRANCH, Done, Run, Scheme};
 
 /// Kills the server's side of the push. The hook first prints a message that has another meaning elsewhere.
-const CUT: &str = "echo 'Authentication failed: access denied' >&2\nkill -9 $PPID\n";
+pub(crate) const CUT: &str = "echo 'Authentication failed: access denied' >&2\nkill -9 $PPID\n";
 
 fn ready(scheme: Scheme) -> Run {
     let run = Run::cloned(scheme);
@@ -15,7 +15,7 @@ fn ready(scheme: Scheme) -> Run {
     run
 }
 
-fn set_hook(run: &Run, name: &str, script: &str) {
+pub(crate) fn set_hook(run: &Run, name: &str, script: &str) {
     let path = run.repository.folder.join("hooks").join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
