@@ -85,7 +85,9 @@ reasons! {
     SnapshotCapExceeded: "The snapshots were not ready in the time for all of them together.",
         "The message names the snapshot. Set a higher limit, or find out why the storage system is slow.";
 
-    // Stalled. The operator continues.
+    // Stalled. Without `force-delete`, the operator continues.
     UndoBlocked: "The undo takes longer than it should. Flux objects may still be locked, and workloads may still be stopped.",
         "The message names the object and the error. Fix it; the operator continues by itself.";
+    ForceDeleted: "The annotation `orchestrator.io/force-delete` removed the finalizer of the request before the undo was complete.",
+        "Resume the Flux objects and scale up the workloads that the message names. The next UpgradeRequest of the application does it, too.";
 }
