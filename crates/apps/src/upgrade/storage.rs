@@ -1,10 +1,14 @@
 //! Volumes, attachments and snapshots as an upgrade observes them.
 
+mod read;
+
 use api::{
     Timestamp,
     apps::{PlannedName, PlannedVolume},
     decide::{ResourceType, Target},
 };
+
+pub use self::read::{ClassView, is_attachable, snapshot_class};
 
 /// VolumeSnapshots.
 pub const VOLUME_SNAPSHOT: ResourceType = ResourceType::new(
