@@ -18,20 +18,20 @@ crate::phases! {
             deadline Deadline::after("2 minutes", |_: &UpgradeRequest| PLAN_TIME, UpgradePhase::Failed),
             undo Undo::None => [Suspend, Succeeded, Failed];
         Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it.",
-            deadline Deadline::after("`status.plan.timeouts.suspend`", |request: &UpgradeRequest| request.timeouts().suspend.into(), UpgradePhase::Undo),
+            deadline Deadline::after("`status.plan.timeouts.suspend`", |request: &UpgradeRequest| Duration::from(request.timeouts().suspend), UpgradePhase::Undo),
             undo Undo::Phase(UpgradePhase::Undo) => [ScaleDown, Undo];
         ScaleDown: "The operator scales all workloads that mount a volume of the application to zero, and waits until the volumes are free.",
-            deadline Deadline::after("`status.plan.timeouts.scaleDown`", |request: &UpgradeRequest| request.timeouts().scale_down.into(), UpgradePhase::Undo),
+            deadline Deadline::after("`status.plan.timeouts.scaleDown`", |request: &UpgradeRequest| Duration::from(request.timeouts().scale_down), UpgradePhase::Undo),
             undo Undo::Phase(UpgradePhase::Undo) => [Snapshot, Undo];
         Snapshot: "The operator takes a snapshot of each volume, and waits until all are ready.",
             deadline Deadline::progress(
-                Limit { text: "`status.plan.timeouts.snapshot` without progress", of: |request: &UpgradeRequest| request.timeouts().snapshot.into() },
-                Limit { text: "`status.plan.timeouts.volumeCap`", of: |request: &UpgradeRequest| request.timeouts().volume_cap.into() },
+                Limit { text: "`status.plan.timeouts.snapshot` without progress", of: |request: &UpgradeRequest| Duration::from(request.timeouts().snapshot) },
+                Limit { text: "`status.plan.timeouts.volumeCap`", of: |request: &UpgradeRequest| Duration::from(request.timeouts().volume_cap) },
                 UpgradePhase::Undo
             ),
             undo Undo::Phase(UpgradePhase::Undo) => [Undo];
         Undo: "The operator restores the replica counts, then resumes Flux, and reads both back. It never gives up.",
-            deadline Deadline::after("`status.plan.timeouts.undo`; the message then names the blocker", |request: &UpgradeRequest| request.timeouts().undo.into(), UpgradePhase::Undo),
+            deadline Deadline::after("`status.plan.timeouts.undo`; the message then names the blocker", |request: &UpgradeRequest| Duration::from(request.timeouts().undo), UpgradePhase::Undo),
             undo Undo::None => [Failed];
         Succeeded: "The request is complete.",
             deadline Deadline::none(""), undo Undo::None => [];
