@@ -141,6 +141,7 @@ pub struct Claim {
     target: Target,
     action: ClaimAction,
     patch: Value,
+    details: Value,
 }
 
 /// The kind of a change of a lock.
@@ -180,6 +181,7 @@ impl Claim {
             target,
             action,
             patch: json!({}),
+            details: json!({}),
         }
     }
 
@@ -187,6 +189,14 @@ impl Claim {
     #[must_use]
     pub fn with_patch(mut self, patch: Value) -> Self {
         self.patch = patch;
+        self
+    }
+
+    /// Stores these fields in the lock, beside the holder. `details` is a JSON object. With them, another object can undo
+    /// the changes of a holder that does not exist any more.
+    #[must_use]
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = details;
         self
     }
 
@@ -216,7 +226,14 @@ impl Claim {
     pub fn merge_patch(&self, claimant: &Holder) -> Value {
         let mut patch = self.patch.clone();
         patch["metadata"]["annotations"][names::LOCK] = if self.is_taken() {
-            json!(json!(claimant).to_string())
+            let mut lock = json!(claimant);
+            if let (Value::Object(lock), Value::Object(details)) = (&mut lock, &self.details) {
+                for (name, value) in details {
+                    // The holder itself cannot be replaced.
+                    lock.entry(name.clone()).or_insert_with(|| value.clone());
+                }
+            }
+            json!(lock.to_string())
         } else {
             Value::Null
         };
@@ -331,6 +348,19 @@ mod tests {
         let released = Claim::release(target(), "8").merge_patch(&holder("me"));
         let expected = json!({ "metadata": { "annotations": { names::LOCK: null } } });
         assert_eq!(released, expected);
+    }
+
+    #[test]
+    fn a_lock_has_details_beside_its_holder() {
+        let details = json!({ "uid": "other", "replicas": [3] });
+        let taken = Claim::take(target(), "7").with_details(details);
+        let patch = taken.merge_patch(&holder("me"));
+        let text = patch["metadata"]["annotations"][names::LOCK].as_str();
+        let text = text.unwrap().to_owned();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["replicas"], json!([3]));
+        let annotations = BTreeMap::from([(names::LOCK.to_owned(), text)]);
+        assert_eq!(Lock::of(&annotations), Lock::Held(holder("me")));
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod children;
 mod task_operator;
 mod tenant_namespaces;
 mod tenants;
+mod upgrades;
 
 pub use apps::{app_operator, app_roles, apps};
 pub(crate) use task_operator::own_lease;
@@ -48,6 +49,7 @@ pub use tenant_namespaces::tenant_namespaces;
 pub use tenants::{
     by_user, tenant_operator, tenant_owner_role, tenant_probe_class, tenant_roles, tenants,
 };
+pub use upgrades::{upgrade_authors, upgrade_operator};
 
 /// Admission policies and roles of an operator, as the chart installs them.
 #[derive(Debug, Serialize)]

@@ -130,6 +130,12 @@ pub(crate) fn unchanging_option(field: &str, kind: &str) -> Rule {
     .field_path(format!(".{field}"))
 }
 
+/// Requires one version, and no range. Flux would select a version of a range by itself.
+pub(crate) fn exact_version() -> Rule {
+    Rule::new("self.matches('^v?[0-9]+[.][0-9]+[.][0-9]+(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?$')")
+        .message("must be one version, such as '2.1.0' or '2.1.0-rc.1', and no range")
+}
+
 /// Requires a repository URL that can only mean a host and a path on it.
 ///
 /// Git decodes percent-encoded characters before it passes a path to ssh, and servers decode them,

@@ -1,7 +1,8 @@
 //! The apps operator: a [`ManagedApp`](api::apps::ManagedApp) is an application that Flux applies.
 //!
 //! [`discover`] finds the objects of an application in the inventories of Flux, [`health`] judges them, and
-//! [`decide`] reports the result. All three are pure. The feature `controller` adds the watches.
+//! [`decide`] reports the result. [`upgrade`] decides about UpgradeRequests. All of them are pure. The feature
+//! `controller` adds the watches.
 
 #[cfg(feature = "controller")]
 pub mod controller;
@@ -15,6 +16,7 @@ pub mod origin;
 pub mod overlap;
 pub mod pod;
 pub mod release;
+pub mod upgrade;
 pub mod versions;
 pub mod volumes;
 pub mod workload;

@@ -52,7 +52,7 @@ pub fn is_deployed(release: &HelmReleaseView) -> Option<bool> {
 
 /// Returns a version without its prefix `v` and its build metadata, or `None` for a range. For a chart from an OCI
 /// registry, Flux appends a digest as build metadata.
-fn exact(version: &str) -> Option<&str> {
+pub(crate) fn exact(version: &str) -> Option<&str> {
     let version = version.trim();
     let version = version.strip_prefix('v').unwrap_or(version);
     let version = version.split('+').next().unwrap_or(version);

@@ -100,7 +100,7 @@ impl ResourcePath<'_> {
         }
     }
 
-    fn object(&self) -> String {
+    pub(crate) fn object(&self) -> String {
         let object = format!("{}/{}", self.collection(), self.name);
         match self.subresource {
             Some(subresource) => format!("{object}/{subresource}"),

@@ -15,7 +15,8 @@
 //! - [`controller`] and [`queue`]: order and concurrency of reconciliations; [`backoff`]: the
 //!   delay after an error.
 //! - [`kind`]: the trait that an operator implements.
-//! - [`external`]: requests to servers outside the caches, beside the reconciliations.
+//! - [`external`]: requests to servers outside the caches, beside the reconciliations; [`live`]: reads
+//!   of single objects with the writers of their fields.
 //! - [`schemas`]: whether the installed CRDs have all fields of this program.
 //! - [`leader`], [`supervise`], [`health`], [`metrics`], [`client`], [`clock`]: the process
 //!   around the loop.
@@ -39,6 +40,7 @@ pub mod health;
 pub mod key;
 pub mod kind;
 pub mod leader;
+pub mod live;
 pub mod metrics;
 pub mod proven;
 pub mod queue;

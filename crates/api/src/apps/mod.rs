@@ -8,13 +8,31 @@ mod managed_app;
 mod permissions;
 mod reasons;
 mod status;
+mod upgrade_permissions;
+mod upgrade_phase;
+mod upgrade_reasons;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod upgrade_request;
+mod upgrade_status;
 
-use crate::{decide::ResourceType, kinds::OperatorRow, policy};
+use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
 pub use status::{
     AppPhase, AppliedRevision, DeployedRelease, ManagedAppStatus, NamespacedName,
     UnprotectedVolume, Volume, Workload,
+};
+pub use upgrade_permissions::UPGRADE_PERMISSIONS;
+pub use upgrade_phase::{PLAN_TIME, UpgradePhase};
+pub use upgrade_request::{TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec};
+pub use upgrade_status::{
+    Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
+    PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind, TakenSnapshot,
+    UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus, VersionChange,
+    upgrade_condition, upgrade_intent,
 };
 
 /// Maximum number of entries in a list of the status.
@@ -52,3 +70,32 @@ pub const OPERATOR: OperatorRow = OperatorRow {
     policies: policy::of_apps,
     reasons: reasons::REASONS,
 };
+
+/// Returns the reason of this name of an UpgradeRequest, or `None` if this release does not know it. The reasons of
+/// UpgradeRequests are not in the table of kinds, because the kind is not.
+#[must_use]
+pub fn upgrade_reason(name: &str) -> Option<Reason> {
+    let mut own = upgrade_reasons::REASONS.iter().copied();
+    own.find(|known| known.name() == name)
+        .or_else(|| Reason::from_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_of_an_upgrade_explains_itself_and_is_found() {
+        let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
+        for reason in upgrade_reasons::REASONS {
+            assert!(reason.meaning().ends_with('.'), "{reason}");
+            assert!(reason.advice().ends_with('.'), "{reason}");
+            assert_eq!(upgrade_reason(reason.name()), Some(*reason));
+            assert!(names.insert(reason.name()), "{reason} is declared twice");
+        }
+        assert_eq!(upgrade_reason("Unhealthy"), Some(Reason::Unhealthy));
+        assert_eq!(upgrade_reason("Other"), None);
+    }
+}

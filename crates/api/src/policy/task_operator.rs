@@ -70,7 +70,7 @@ pub(crate) fn own_lease(name: &str) -> ValidatingAdmissionPolicy {
 }
 
 /// Returns a validation with a message that begins with the user.
-fn bound(expression: String, rule: &str) -> Validation {
+pub(super) fn bound(expression: String, rule: &str) -> Validation {
     denial(
         expression,
         &format!("the operator {rule}"),

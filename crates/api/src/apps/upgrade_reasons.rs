@@ -1,0 +1,93 @@
+//! The reasons of UpgradeRequests, beside those of ManagedApps and the shared ones of [`crate::reason`].
+
+use crate::reason::reasons;
+
+reasons! {
+    // Normal progress.
+    #[normal] OperationActive: "Another request of the application is active, or has locked one of its Flux objects.",
+        "Wait. The message names the request.";
+    #[normal] Planning: "The operator checks the request and freezes the state of the application.",
+        "Wait. The message names the blocker.";
+    #[normal] Suspending: "The operator suspends the Flux objects of the application and waits for their controllers.",
+        "Wait. The message names the object of Flux.";
+    #[normal] ScalingDown: "The operator stops the workloads that mount a volume of the application.",
+        "Wait. The message names the workload, the Pod or the volume.";
+    #[normal] Snapshotting: "The operator takes snapshots of the volumes of the application.",
+        "Wait. The message names the snapshot.";
+    #[normal] Undoing: "The operator returns the application to the state before the request.",
+        "Wait. The message names the object, and the status has the reason of the failure.";
+    #[normal] LockRecovered: "An earlier request ended without an undo, because its finalizer was removed. The operator restores the replica counts from its lock and resumes Flux.",
+        "Nothing. Find out who removed the finalizer of the request that the message names.";
+    #[normal] FluxSuspended: "Flux has confirmed that it is suspended, and the request holds the locks.",
+        "Nothing.";
+    #[normal] FluxResumed: "The operator resumed Flux and released the locks of the request.",
+        "Nothing.";
+    #[normal] WorkloadsStopped: "All workloads that mount a volume of the application are stopped, and the volumes are free.",
+        "Nothing.";
+    #[normal] WorkloadsRestored: "The replica counts are as before the request.",
+        "Nothing.";
+    #[normal] SnapshotsTaken: "Each volume of the application has a snapshot that is ready.",
+        "Nothing.";
+
+    // Rejected before any change.
+    AppNotFound: "The ManagedApp that `managedAppRef` names does not exist.",
+        "Create the ManagedApp, or submit an UpgradeRequest with another name in `managedAppRef`.";
+    CommitNotAvailable: "This version of the operator cannot change the version in Git, so it carries out no upgrade.",
+        "Change the version in Git, and let Flux apply it. Nothing was changed.";
+    SnapshotsNotInstalled: "The API server does not serve VolumeSnapshots, so the volumes of the application cannot be protected.",
+        "Install the CRDs and the controller of external-snapshotter, then submit another UpgradeRequest.";
+    SuspendOwnedByParent: "Another applier owns `spec.suspend` of a Flux object, and would resume it during the upgrade.",
+        "Remove `spec.suspend` from the manifest of the object that the message names, then submit another UpgradeRequest.";
+    ReconcileDisabled: "An annotation keeps Flux from applying changes to the HelmRelease.",
+        "Remove the annotation that the message names, then submit another UpgradeRequest.";
+    VersionIsRange: "The HelmRelease requests a range of versions, so no change of one version selects the target.",
+        "Request one version in Git, then submit another UpgradeRequest.";
+    NothingToChange: "The application already requests the target version.",
+        "Nothing, or submit an UpgradeRequest with another version.";
+    SourceNotSupported: "The application has no HelmRelease with a chart version that an upgrade could change.",
+        "Upgrade the application in Git without the operator.";
+    NoVolumesFound: "No PersistentVolumeClaim of the application was found, so an upgrade would protect nothing.",
+        "Check `volumes` in the status of the ManagedApp, and that it references the Kustomization of the application.";
+    VolumeNotBound: "A PersistentVolumeClaim of the application is not bound to a volume.",
+        "Find out why the claim that the message names is not bound, then submit another UpgradeRequest.";
+    VolumeNotSnapshottable: "A volume of the application does not belong to a CSI driver, so it cannot have a snapshot.",
+        "Move the data of the claim that the message names to a volume of a CSI driver.";
+    SnapshotClassMissing: "No VolumeSnapshotClass exists for the CSI driver of a volume.",
+        "Create a VolumeSnapshotClass for the driver that the message names.";
+    SnapshotClassAmbiguous: "Several VolumeSnapshotClasses are the default of the CSI driver of a volume.",
+        "Make one of the classes that the message names the only default.";
+    WorkloadNotScalable: "A Pod mounts a volume of the application, and the operator cannot stop the owner of the Pod.",
+        "Stop the owner that the message names, or let it mount another volume.";
+    PVCsDeletedOnScaleDown: "A StatefulSet deletes its PersistentVolumeClaims when it is scaled down.",
+        "Set `persistentVolumeClaimRetentionPolicy.whenScaled` to `Retain`, then submit another UpgradeRequest.";
+    PlanTooLarge: "The application has more workloads or volumes than one plan can hold.",
+        "Divide the application into several ManagedApps.";
+    PlanTimeout: "The plan could not be made in time.",
+        "The message names the blocker. Fix it, then submit another UpgradeRequest.";
+
+    // Failed, and undone.
+    PlanOutdated: "An object of the plan was changed, deleted or recreated before the request could lock or stop it.",
+        "Let Flux reconcile the application, then submit another UpgradeRequest.";
+    SuspendNotObserved: "A controller of Flux did not confirm in time that it is suspended.",
+        "The message names the object. Check the controller of Flux, and whether it is still busy with an action of Helm.";
+    SuspendReverted: "Someone resumed a Flux object or removed its lock during the request.",
+        "Find out who did it; the message names the object. Then submit another UpgradeRequest.";
+    LockedByOther: "Another request has locked a Flux object of the application.",
+        "Wait until the request that the message names has ended, then submit another UpgradeRequest.";
+    PodsNotTerminated: "A Pod did not end in time, or a volume was not detached in time.",
+        "The message names the Pod, its node and its finalizers, or the volume. Fix it, then submit another UpgradeRequest.";
+    WorkloadScaledUp: "Someone scaled up a workload that the request had stopped.",
+        "The message names the workload. Pause the autoscaler (KEDA) or the person that did it, then submit another UpgradeRequest.";
+    VolumeReplaced: "A PersistentVolumeClaim or its volume was replaced during the request, so its snapshot is about other data.",
+        "Find out who replaced the claim that the message names, then submit another UpgradeRequest.";
+    SnapshotNoProgress: "A snapshot made no progress for too long.",
+        "The message names the snapshot and the last error of its driver.";
+    SnapshotCapExceeded: "The snapshots were not ready in the time for all of them together.",
+        "The message names the snapshot. Set a higher limit, or find out why the storage system is slow.";
+
+    // Stalled. Without `force-delete`, the operator continues.
+    UndoBlocked: "The undo takes longer than it should. Flux objects may still be locked, and workloads may still be stopped.",
+        "The message names the object and the error. Fix it; the operator continues by itself.";
+    ForceDeleted: "The annotation `orchestrator.io/force-delete` removed the finalizer of the request before the undo was complete.",
+        "Resume the Flux objects and scale up the workloads that the message names. The next UpgradeRequest of the application does it, too.";
+}

@@ -1,0 +1,198 @@
+//! `UpgradeRequest`: one upgrade of a ManagedApp, which stops its workloads and takes snapshots first.
+//!
+//! # Caveats
+//! The kind is not in the table of kinds: the chart does not install it, and no operator reconciles it. The step that
+//! changes the version in Git is missing, so each request would end as `Failed` ([`Reason::CommitNotAvailable`]).
+//!
+//! [`Reason::CommitNotAvailable`]: crate::Reason::CommitNotAvailable
+
+use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    upgrade_phase::UpgradePhase,
+    upgrade_status::{PhaseTimeouts, UpgradeRequestStatus, upgrade_condition},
+};
+use crate::{
+    GROUP, Status,
+    decide::ResourceType,
+    kinds::{Column, Content, KindRow},
+    phase::describe_phases,
+    pod::NamedRef,
+    rules,
+};
+
+/// Upgrade of a ManagedApp to another version. The operator suspends Flux, stops the workloads and takes snapshots
+/// of their volumes. If a step fails, it restores the state from before.
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "orchestrator.io",
+    version = "v1alpha1",
+    kind = "UpgradeRequest",
+    plural = "upgraderequests",
+    singular = "upgraderequest",
+    shortname = "oup",
+    category = "orchestrator",
+    namespaced,
+    status = "UpgradeRequestStatus",
+    derive = "PartialEq",
+    doc = "Upgrade of a ManagedApp to another version. The operator suspends Flux, stops the workloads and takes snapshots of their volumes. If a step fails, it restores the state from before."
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::unchanging("UpgradeRequest"))]
+pub struct UpgradeRequestSpec {
+    /// ManagedApp to upgrade, in the same namespace.
+    pub managed_app_ref: NamedRef,
+
+    /// Version to upgrade to.
+    pub target_version: TargetVersion,
+
+    /// Whether to upgrade an application that is not healthy. Default: false.
+    #[serde(default)]
+    pub allow_unhealthy: bool,
+
+    /// Whether to make and report the plan only, without any change in the cluster. Default: false.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Version of an application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetVersion {
+    /// Version of the Helm chart, such as `2.1.0`. A range is rejected.
+    #[schemars(length(min = 1, max = 128))]
+    #[x_kube(validation = rules::exact_version())]
+    pub chart: String,
+}
+
+impl UpgradeRequest {
+    /// Returns the timeouts of the plan, or the default ones before there is a plan.
+    #[must_use]
+    pub fn timeouts(&self) -> PhaseTimeouts {
+        let plan = self.status.as_ref().and_then(|status| status.plan.as_ref());
+        plan.map_or_else(PhaseTimeouts::default, |plan| plan.timeouts)
+    }
+}
+
+/// The row of UpgradeRequests for the table of kinds. It becomes a part of the apps operator together with the step
+/// that changes the version in Git.
+pub const UPGRADE_REQUEST: KindRow = KindRow {
+    resource: ResourceType::new(GROUP, "v1alpha1", "UpgradeRequest", "upgraderequests"),
+    crd_name: "upgraderequests.orchestrator.io",
+    singular: "upgraderequest",
+    short_name: "oup",
+    listed: "upgrades",
+    aliases: &["upgrade"],
+    is_namespaced: true,
+    lifecycle: UpgradeRequestStatus::LIFECYCLE,
+    columns: &[
+        Column::new("Phase", Content::Text("status.phase")),
+        Column::new("Reason", Content::Reason("Succeeded")),
+        Column::new("From", Content::Text("status.plan.chart.from")),
+        Column::new("To", Content::Text("spec.targetVersion.chart")),
+        Column::AGE,
+        Column::new("App", Content::Text("spec.managedAppRef.name")).wide(),
+        Column::MESSAGE,
+    ],
+    conditions: &[
+        (
+            upgrade_condition::SUSPENDED,
+            "Each Flux object of the application is suspended and locked by this request, and Flux has confirmed it.",
+        ),
+        (
+            upgrade_condition::WORKLOAD_STOPPED,
+            "No Pod mounts a volume of the application, and no such volume is attached to a node.",
+        ),
+        (
+            upgrade_condition::SNAPSHOT_READY,
+            "Each volume of the application has a snapshot that is ready and bound in both directions.",
+        ),
+    ],
+    epoch: UpgradeRequestStatus::EPOCH,
+    phases: describe_phases::<UpgradePhase>,
+    derived_crd: UpgradeRequest::crd,
+};
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn schema() -> Value {
+        let crd = UPGRADE_REQUEST.crd();
+        serde_json::to_value(&crd.spec.versions[0]).unwrap()
+    }
+
+    /// The attributes of the type must be literals, so the row repeats them.
+    #[test]
+    fn the_row_has_the_names_of_its_type() {
+        let crd = UpgradeRequest::crd();
+        let (names, row) = (&crd.spec.names, UPGRADE_REQUEST);
+        assert_eq!(crd.metadata.name.as_deref(), Some(row.crd_name));
+        assert_eq!(
+            (&*names.kind, &*names.plural),
+            (row.name(), row.resource.plural)
+        );
+        assert_eq!(names.singular.as_deref(), Some(row.singular));
+        assert_eq!(names.short_names, Some(vec![row.short_name.to_owned()]));
+        assert_eq!(crd.spec.scope, "Namespaced");
+    }
+
+    #[test]
+    fn a_request_is_immutable_and_selectable() {
+        let version = schema();
+        let fields: Vec<&str> = version["selectableFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| one["jsonPath"].as_str())
+            .collect();
+        assert_eq!(fields, [".status.phase", ".status.reason"]);
+        let properties = &version["schema"]["openAPIV3Schema"]["properties"];
+        let rules = &properties["spec"]["x-kubernetes-validations"];
+        assert_eq!(rules[0]["rule"], "self == oldSelf", "{rules}");
+        assert_eq!(properties["status"]["default"]["phase"], "Pending");
+    }
+
+    /// The API server rejects a validation rule as too costly if its input has no bound.
+    #[test]
+    fn each_text_of_the_spec_has_a_bound_and_each_field_a_description() {
+        fn walk(path: &str, schema: &Value) {
+            if schema["type"] == "string" && path.contains(".spec") {
+                assert!(schema["maxLength"].is_u64(), "{path}");
+            }
+            if let Some(properties) = schema["properties"].as_object() {
+                for (name, property) in properties {
+                    let text = property["description"].as_str().unwrap_or_default();
+                    let path = format!("{path}.{name}");
+                    assert!(!text.is_empty() || name == "metadata", "{path}");
+                    walk(&path, property);
+                }
+            }
+            if schema["items"].is_object() {
+                walk(&format!("{path}[]"), &schema["items"]);
+            }
+        }
+        let version = schema();
+        let root = &version["schema"]["openAPIV3Schema"];
+        for part in ["spec", "status"] {
+            walk(&format!(".{part}"), &root["properties"][part]);
+        }
+    }
+
+    /// A field without effect would be a promise that nobody keeps (T3).
+    #[test]
+    fn the_spec_has_only_fields_that_decisions_read() {
+        let version = schema();
+        let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let names: Vec<&String> = spec["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(
+            names,
+            ["allowUnhealthy", "dryRun", "managedAppRef", "targetVersion"]
+        );
+        assert_eq!(spec["required"], json!(["managedAppRef", "targetVersion"]));
+    }
+}

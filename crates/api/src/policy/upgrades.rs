@@ -1,0 +1,251 @@
+//! Admission policies for UpgradeRequests: for their authors and for their operator.
+//!
+//! # Caveats
+//! No installation has them yet, because the kind is not installed. They are not in [`super::of_apps`].
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+
+use super::{
+    Matched, allowed, conditional_policy, denial, owned_list, permission_message, policy, requests,
+    task_operator::bound,
+};
+use crate::{
+    GROUP,
+    apps::{HELM_RELEASE, KUSTOMIZATION, UPGRADE_REQUEST},
+    names,
+};
+
+/// Annotation with the token of a requested reconciliation of Flux.
+const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
+
+/// Fields of a CronJob's spec that the operator must not change.
+const CRON_JOB_FIELDS: &[&str] = &[
+    "concurrencyPolicy",
+    "failedJobsHistoryLimit",
+    "jobTemplate",
+    "schedule",
+    "startingDeadlineSeconds",
+    "successfulJobsHistoryLimit",
+    "timeZone",
+];
+
+/// Returns the policies for authors of UpgradeRequests. The installation must prefix their names with its own.
+#[must_use]
+pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
+    let app = "object.spec.managedAppRef.name";
+    let may = allowed(GROUP, "managedapps", Some(app), "upgrade");
+    vec![policy(
+        "upgrade-app",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["upgraderequests"],
+            name: "created",
+            when: "oldObject == null",
+        },
+        &[],
+        vec![denial(
+            may,
+            "spec.managedAppRef: the author of an UpgradeRequest must be allowed to 'upgrade' the ManagedApp",
+            &permission_message(
+                "\"spec.managedAppRef: \"",
+                "'upgrade' the ManagedApp '\" + object.spec.managedAppRef.name + \"'",
+            ),
+        )],
+    )]
+}
+
+/// Returns the bounds of the operator for upgrades. The installation must add the condition [`super::by_user`] to each
+/// policy. Without them, a permission to patch a Kustomization would control the whole cluster.
+#[must_use]
+pub fn upgrade_operator() -> Vec<ValidatingAdmissionPolicy> {
+    vec![
+        own_flux_objects(),
+        own_cron_jobs(),
+        own_snapshots(),
+        own_requests(),
+    ]
+}
+
+/// Returns an expression that two maps differ in these keys only. The variables have the names `{name}Before` and
+/// `{name}After`.
+fn same_but(name: &str, keys: &[&str]) -> String {
+    let (before, after) = (
+        format!("variables.{name}Before"),
+        format!("variables.{name}After"),
+    );
+    let keys = owned_list(keys);
+    format!(
+        "{after}.all(key, key in {keys} || (key in {before} && {after}[key] == {before}[key])) && {before}.all(key, key in {keys} || key in {after})"
+    )
+}
+
+/// Returns an expression that labels, finalizers and owners are unchanged.
+fn same_metadata(fields: &[&str]) -> String {
+    let same = |field: &&str| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
+    fields.iter().map(same).collect::<Vec<_>>().join(" && ")
+}
+
+/// Admits only the suspension, the lock and the token of a Flux object.
+fn own_flux_objects() -> ValidatingAdmissionPolicy {
+    let spec = |object: &str| format!("dyn({object}.?spec.orValue({{}}))");
+    let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
+    conditional_policy(
+        "own-flux-objects",
+        vec![
+            requests(
+                KUSTOMIZATION.group,
+                &["*"],
+                &[KUSTOMIZATION.plural],
+                &["UPDATE"],
+            ),
+            requests(
+                HELM_RELEASE.group,
+                &["*"],
+                &[HELM_RELEASE.plural],
+                &["UPDATE"],
+            ),
+        ],
+        None,
+        &[
+            ("specBefore", spec("oldObject")),
+            ("specAfter", spec("object")),
+            ("annotationsBefore", annotations("oldObject")),
+            ("annotationsAfter", annotations("object")),
+        ],
+        vec![
+            bound(
+                same_but("spec", &["suspend"]),
+                "changes no field of a Flux object but 'spec.suspend'",
+            ),
+            bound(
+                same_but("annotations", &[names::LOCK, REQUESTED_AT]),
+                "changes no annotation of a Flux object but its lock and its token",
+            ),
+            bound(
+                same_metadata(&["finalizers", "labels", "ownerReferences"]),
+                "changes no labels, finalizers or owners of a Flux object",
+            ),
+        ],
+    )
+}
+
+/// Admits only the suspension of a CronJob. Its template would run any Pod.
+fn own_cron_jobs() -> ValidatingAdmissionPolicy {
+    let same = |field: &&str| format!("object.spec.?{field} == oldObject.spec.?{field}");
+    let fields: Vec<String> = CRON_JOB_FIELDS.iter().map(same).collect();
+    conditional_policy(
+        "own-cron-jobs",
+        vec![requests("batch", &["*"], &["cronjobs"], &["UPDATE"])],
+        None,
+        &[],
+        vec![
+            bound(
+                fields.join(" && "),
+                "changes no field of a CronJob but 'spec.suspend'",
+            ),
+            bound(
+                same_metadata(&["annotations", "finalizers", "labels", "ownerReferences"]),
+                "changes no metadata of a CronJob",
+            ),
+        ],
+    )
+}
+
+/// Admits only snapshots with the label of a request.
+fn own_snapshots() -> ValidatingAdmissionPolicy {
+    let kind = UPGRADE_REQUEST.name();
+    conditional_policy(
+        "own-snapshots",
+        vec![requests(
+            "snapshot.storage.k8s.io",
+            &["*"],
+            &["volumesnapshots"],
+            &["CREATE", "UPDATE", "DELETE"],
+        )],
+        None,
+        &[(
+            "snapshot",
+            "request.operation == 'CREATE' ? object : oldObject".to_owned(),
+        )],
+        vec![bound(
+            format!(
+                "variables.snapshot.metadata.?labels[?'{}'].orValue('') == '{kind}'",
+                names::KIND
+            ),
+            "writes snapshots with the label of an UpgradeRequest only",
+        )],
+    )
+}
+
+/// Admits no change of the spec of a request.
+fn own_requests() -> ValidatingAdmissionPolicy {
+    conditional_policy(
+        "own-upgrade-requests",
+        vec![requests(
+            GROUP,
+            &["*"],
+            &[UPGRADE_REQUEST.resource.plural],
+            &["UPDATE"],
+        )],
+        None,
+        &[],
+        vec![bound(
+            "object.spec == oldObject.spec".to_owned(),
+            "never changes the spec of an UpgradeRequest",
+        )],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expressions(policy: &ValidatingAdmissionPolicy) -> Vec<String> {
+        let spec = policy.spec.as_ref().unwrap();
+        let validations = spec.validations.iter().flat_map(|all| all.iter());
+        validations.map(|one| one.expression.clone()).collect()
+    }
+
+    #[test]
+    fn an_author_needs_the_verb_on_the_app() {
+        let all = upgrade_authors();
+        let found = expressions(&all[0]);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].contains(".name(object.spec.managedAppRef.name).check('upgrade')"),
+            "{found:?}"
+        );
+    }
+
+    /// OA6: no field of Flux objects is written beyond the allowed list.
+    #[test]
+    fn the_operator_changes_only_the_allowed_fields() {
+        let flux = expressions(&own_flux_objects());
+        assert!(flux[0].contains("key in ['suspend']"), "{flux:?}");
+        assert!(
+            flux[1].contains("key in ['orchestrator.io/lock', 'reconcile.fluxcd.io/requestedAt']"),
+            "{flux:?}"
+        );
+        let jobs = expressions(&own_cron_jobs());
+        assert!(jobs[0].contains("object.spec.?jobTemplate == oldObject.spec.?jobTemplate"));
+        assert!(!jobs[0].contains("suspend"));
+        let snapshots = expressions(&own_snapshots());
+        assert!(snapshots[0].ends_with("== 'UpgradeRequest'"));
+    }
+
+    #[test]
+    fn each_policy_has_a_name_of_its_own() {
+        let all: Vec<_> = upgrade_authors()
+            .into_iter()
+            .chain(upgrade_operator())
+            .collect();
+        let mut names: Vec<_> = all
+            .iter()
+            .filter_map(|one| one.metadata.name.clone())
+            .collect();
+        assert_eq!(names.len(), all.len());
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all.len());
+    }
+}

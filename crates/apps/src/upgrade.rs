@@ -1,0 +1,236 @@
+//! Decides about UpgradeRequests: suspends Flux, stops the workloads, takes snapshots, and undoes all of it.
+//!
+//! # Guarantees
+//! - Nothing is changed before the plan is stored. The plan has everything that the undo needs, also after the
+//!   ManagedApp was deleted.
+//! - A request that failed or is deleted ends only after each object was read back from the API server: no Flux object
+//!   has its lock, and no workload is at zero because of it.
+//! - A request is never stuck: each phase that waits for the cluster leads to `Undo` at its deadline.
+//!
+//! # Caveats
+//! The step that changes the version in Git does not exist. While [`world::CommitStep::Missing`] is observed, a request
+//! is rejected before any change. The kind is not installed by the chart, and no controller uses this module.
+
+mod deletion;
+pub mod flux_target;
+mod guard;
+mod pending;
+mod plan;
+pub mod retention;
+mod scale_down;
+pub mod scale_target;
+mod snapshot;
+pub mod storage;
+mod suspend;
+#[cfg(test)]
+mod tests;
+mod undo;
+pub mod world;
+
+use api::{
+    Reason, Timestamp, Verdict,
+    apps::{
+        UpgradeFailure, UpgradePhase, UpgradePlan, UpgradeRequest, UpgradeRequestStatus,
+        upgrade_reason,
+    },
+    decide::{Decision, Input, LiveRead, ReconcileError, Target},
+    names, time,
+};
+
+pub use self::snapshot::{APP, SOURCE_PVC, progress};
+use self::world::UpgradeWorld;
+use crate::discover::Problem;
+
+/// Maximum age of a status. Events trigger earlier reconciliations; this limit holds if one is lost.
+const MAX_AGE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A decision about an UpgradeRequest.
+pub type UpgradeDecision = Decision<UpgradeRequestStatus>;
+
+/// Decides the effects for a request, and its status.
+#[must_use]
+pub fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecision {
+    let request = Request::new(input);
+    if request.is_deleting() {
+        return deletion::decide(&request);
+    }
+    match request.phase {
+        UpgradePhase::Pending => pending::decide(&request),
+        UpgradePhase::Plan => plan::decide(&request),
+        UpgradePhase::Suspend => suspend::decide(&request),
+        UpgradePhase::ScaleDown => scale_down::decide(&request),
+        UpgradePhase::Snapshot => snapshot::decide(&request),
+        UpgradePhase::Undo => undo::decide(&request),
+        UpgradePhase::Succeeded | UpgradePhase::Failed => request.ended(),
+    }
+}
+
+/// The inputs of a decision.
+struct Request<'a> {
+    object: &'a UpgradeRequest,
+    world: &'a UpgradeWorld,
+    stored: UpgradeRequestStatus,
+    phase: UpgradePhase,
+    now: Timestamp,
+    overdue: bool,
+    confirmed: bool,
+    fault: Option<&'a ReconcileError>,
+}
+
+impl<'a> Request<'a> {
+    fn new(input: &Input<'a, UpgradeRequest, UpgradeWorld>) -> Self {
+        let stored = input.object.status.clone().unwrap_or_default();
+        Self {
+            object: input.object,
+            world: input.world,
+            phase: stored.phase.unwrap_or(UpgradePhase::Pending),
+            stored,
+            now: input.now,
+            overdue: input.overdue,
+            confirmed: input.confirmed,
+            fault: input.fault,
+        }
+    }
+
+    fn uid(&self) -> &str {
+        self.object.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn namespace(&self) -> &str {
+        self.object
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or_default()
+    }
+
+    fn app_name(&self) -> &str {
+        &self.object.spec.managed_app_ref.name
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.object.spec.dry_run
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    fn is_forced(&self) -> bool {
+        let annotations = self.object.metadata.annotations.as_ref();
+        let value = annotations.and_then(|all| all.get(names::FORCE_DELETE));
+        value.is_some_and(|value| value == "true")
+    }
+
+    /// Returns the stored plan. Phases after `Plan` always have one; without it, nothing was changed.
+    fn plan(&self) -> Option<&UpgradePlan> {
+        self.stored.plan.as_ref()
+    }
+
+    /// Stays in the phase and names the blocker.
+    fn wait(&self, reason: Reason, message: impl Into<String>) -> UpgradeDecision {
+        let verdict = Verdict::working(reason, message);
+        Decision::status_only(self.stored.clone(), self.phase, verdict)
+            .requeue_at(time::after(self.now, MAX_AGE))
+    }
+
+    /// Goes to the next phase, with this status. The phase is decided about at once.
+    fn advance(
+        &self,
+        status: UpgradeRequestStatus,
+        next: UpgradePhase,
+        reason: Reason,
+        message: impl Into<String>,
+    ) -> UpgradeDecision {
+        Decision::status_only(status, next, Verdict::working(reason, message)).requeue_at(self.now)
+    }
+
+    /// Rejects the request before any change.
+    fn reject(&self, problem: Problem) -> UpgradeDecision {
+        let message = format!("{}. Nothing was changed", without_stop(&problem.message));
+        let verdict = Verdict::failed(problem.reason, message);
+        Decision::status_only(self.stored.clone(), UpgradePhase::Failed, verdict).remove_finalizer()
+    }
+
+    /// Ends the phase with a failure, and begins the undo. The first failure is the reason of the request.
+    fn fail(&self, problem: &Problem) -> UpgradeDecision {
+        let mut status = self.stored.clone();
+        let phase = self.phase;
+        status.failure.get_or_insert_with(|| UpgradeFailure {
+            phase,
+            reason: problem.reason.name().to_owned(),
+            message: problem.message.clone(),
+        });
+        let message = format!("undoes the request: {}", problem.message);
+        self.advance(status, UpgradePhase::Undo, Reason::Undoing, message)
+    }
+
+    /// Reads these objects from the API server before anything is decided from them.
+    fn confirm(&self, reads: Vec<LiveRead>) -> UpgradeDecision {
+        let mut decision = self.wait(self.waiting_reason(), "reads the state of the application");
+        decision.confirm = reads;
+        decision
+    }
+
+    /// Returns the reason for a phase in progress.
+    fn waiting_reason(&self) -> Reason {
+        match self.phase {
+            UpgradePhase::Pending => Reason::OperationActive,
+            UpgradePhase::Plan => Reason::Planning,
+            UpgradePhase::Suspend => Reason::Suspending,
+            UpgradePhase::ScaleDown => Reason::ScalingDown,
+            UpgradePhase::Snapshot => Reason::Snapshotting,
+            UpgradePhase::Undo | UpgradePhase::Succeeded | UpgradePhase::Failed => Reason::Undoing,
+        }
+    }
+
+    /// Returns the same status for a request that has ended, and releases the object.
+    fn ended(&self) -> UpgradeDecision {
+        let progress = &self.stored.progress;
+        let message = progress.message.clone().unwrap_or_default();
+        let verdict = if self.phase == UpgradePhase::Succeeded {
+            Verdict::succeeded(message)
+        } else {
+            Verdict::failed(self.stored_reason(), message)
+        };
+        Decision::status_only(self.stored.clone(), self.phase, verdict).remove_finalizer()
+    }
+
+    fn stored_reason(&self) -> Reason {
+        let name = self.stored.progress.reason.as_deref().unwrap_or_default();
+        upgrade_reason(name).unwrap_or(Reason::InternalError)
+    }
+
+    /// Returns the reads of all objects of the plan.
+    fn reads_of_plan(&self) -> Vec<LiveRead> {
+        let plan = self.plan();
+        let flux = plan.into_iter().flat_map(|plan| plan.flux_objects.iter());
+        let flux = flux.map(|one| read(one.kind.resource(), &one.namespace, &one.name));
+        let workloads = plan.into_iter().flat_map(|plan| plan.workloads.iter());
+        let workloads = workloads.map(|one| read(one.kind.resource(), &one.namespace, &one.name));
+        flux.chain(workloads).collect()
+    }
+}
+
+/// Returns the read of one object.
+fn read(resource: api::decide::ResourceType, namespace: &str, name: &str) -> LiveRead {
+    LiveRead::Object {
+        resource,
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+    }
+}
+
+/// Returns a target that requires the stored plan.
+fn planned(target: Target) -> Target {
+    target.requires_intent(api::apps::upgrade_intent::CHANGE.to_owned())
+}
+
+/// Returns a sentence without its stop, so that another sentence can follow.
+fn without_stop(text: &str) -> &str {
+    text.strip_suffix('.').unwrap_or(text)
+}

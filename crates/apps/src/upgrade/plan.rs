@@ -1,0 +1,429 @@
+//! Checks a request, and freezes the state of the application. Changes nothing.
+
+use std::collections::BTreeSet;
+
+use api::{
+    Reason, State, Verdict,
+    apps::{
+        AppPhase, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus,
+        NamespacedName, PhaseTimeouts, PlannedFluxObject, PlannedVolume, PlannedWorkload,
+        ScalableKind, UpgradePhase, UpgradePlan, VersionChange,
+    },
+    decide::{Decision, Input},
+};
+
+use super::{
+    Request, UpgradeDecision,
+    flux_target::FluxTarget,
+    snapshot::MAX_SOURCE_BYTES,
+    storage::{SnapshotClass, Snapshots, VolumeState},
+    world::{AppState, CommitStep},
+};
+use crate::{
+    discover::Problem,
+    health::Member,
+    versions,
+    workload::WorkloadView,
+    world::{Discovery, Mounter, Objects},
+};
+
+/// The reason why there is no plan.
+enum NoPlan {
+    /// It may change by itself, so the phase waits until its deadline.
+    Wait(Problem),
+    /// The request is rejected.
+    Reject(Problem),
+}
+
+fn rejected<T>(reason: Reason, message: String) -> Result<T, NoPlan> {
+    Err(NoPlan::Reject(Problem::new(reason, message)))
+}
+
+fn unknown<T>(message: String) -> Result<T, NoPlan> {
+    Err(NoPlan::Wait(Problem::new(Reason::PlanTimeout, message)))
+}
+
+/// Decides about a request in `Plan`. The plan is stored before the next phase begins.
+pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
+    if request.plan().is_some() {
+        return request.advance(
+            request.stored.clone(),
+            UpgradePhase::Suspend,
+            Reason::Suspending,
+            "suspends Flux",
+        );
+    }
+    match freeze(request) {
+        Err(NoPlan::Reject(problem)) => request.reject(problem),
+        Err(NoPlan::Wait(problem)) if request.overdue => request.reject(problem),
+        Err(NoPlan::Wait(problem)) => request.wait(Reason::Planning, problem.message),
+        Ok(_) if request.overdue => request.reject(Problem::new(
+            Reason::PlanTimeout,
+            "the plan was made too late. Submit another UpgradeRequest",
+        )),
+        Ok(plan) => store(request, plan),
+    }
+}
+
+fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
+    let summary = format!(
+        "chart {} to {}: stops {} workloads, takes {} snapshots",
+        plan.chart.from,
+        plan.chart.to,
+        plan.workloads.len(),
+        plan.volumes.len()
+    );
+    let mut status = request.stored.clone();
+    status.plan = Some(plan);
+    if request.is_dry_run() {
+        let verdict = Verdict::succeeded(format!("{summary}. Nothing was changed"));
+        return Decision::status_only(status, UpgradePhase::Succeeded, verdict).remove_finalizer();
+    }
+    let verdict = Verdict::working(Reason::Planning, summary);
+    Decision::status_only(status, UpgradePhase::Plan, verdict).requeue_at(request.now)
+}
+
+/// Returns the plan. The order of the checks is that of their cost for the user: first those about the request itself.
+fn freeze(request: &Request<'_>) -> Result<UpgradePlan, NoPlan> {
+    match request.world.commit {
+        CommitStep::Available => {}
+        CommitStep::Missing => {
+            return rejected(
+                Reason::CommitNotAvailable,
+                "this version of the operator cannot change the version in Git. Change it there yourself".to_owned(),
+            );
+        }
+    }
+    let Some(state) = &request.world.app else {
+        // The ManagedApp may have been created together with the request.
+        return Err(NoPlan::Wait(Problem::new(
+            Reason::AppNotFound,
+            format!("ManagedApp '{}' does not exist", request.app_name()),
+        )));
+    };
+    let observed = healthy(request, state)?;
+    let flux_objects = flux_objects(request, state)?;
+    let chart = chart(request, state)?;
+    let objects = match &state.world.discovery {
+        Discovery::Found(objects) => objects,
+        Discovery::Failed(problem) => return Err(NoPlan::Reject(problem.clone())),
+    };
+    let volumes = volumes(request, objects)?;
+    let workloads = workloads(request, objects)?;
+    Ok(UpgradePlan {
+        app_uid: state.app.metadata.uid.clone().unwrap_or_default(),
+        flux_objects,
+        revision: observed.git.map(|git| git.revision),
+        release: observed.release,
+        chart,
+        workloads,
+        volumes,
+        unprotected_volumes: observed.unprotected_volumes,
+        timeouts: PhaseTimeouts::default(),
+    })
+}
+
+/// Returns the observed state of the application, if it is healthy or need not be. The stored status of the ManagedApp
+/// decides nothing (S1.8).
+fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
+    let mut app = (*state.app).clone();
+    app.status = None;
+    let judged = crate::decide::decide(&Input {
+        object: &app,
+        world: &state.world,
+        now: request.now,
+        fault: None,
+        refused: false,
+        confirmed: false,
+        overdue: false,
+    });
+    let problem = || Problem::new(judged.verdict.reason, judged.verdict.message.clone());
+    let is_about_health =
+        [Reason::Unhealthy, Reason::NoWorkloadsFound].contains(&judged.verdict.reason);
+    match judged.phase {
+        AppPhase::Ready => Ok(judged.status),
+        AppPhase::Pending if request.object.spec.allow_unhealthy => Ok(judged.status),
+        AppPhase::Pending => Err(NoPlan::Wait(problem())),
+        AppPhase::Degraded if is_about_health && request.object.spec.allow_unhealthy => {
+            Ok(judged.status)
+        }
+        AppPhase::Degraded if is_about_health || judged.verdict.state == State::Stalled => {
+            Err(NoPlan::Reject(problem()))
+        }
+        AppPhase::Degraded => match judged.verdict.reason {
+            // A watch may not have the objects of a new application yet.
+            Reason::FluxObjectUnreadable | Reason::FluxObjectNotFound => {
+                Err(NoPlan::Wait(problem()))
+            }
+            _ => Err(NoPlan::Reject(problem())),
+        },
+    }
+}
+
+/// Returns the Flux objects in the order in which they are suspended: what applies another object comes before it.
+fn flux_objects(request: &Request<'_>, state: &AppState) -> Result<Vec<PlannedFluxObject>, NoPlan> {
+    let world = &state.world;
+    let mut names: Vec<(FluxKind, &NamespacedName)> = Vec::new();
+    names.extend(
+        state
+            .parent
+            .iter()
+            .map(|name| (FluxKind::Kustomization, name)),
+    );
+    names.push((FluxKind::Kustomization, &world.kustomization_name));
+    if let Ok(Some((name, _))) = &world.helm_release {
+        names.push((FluxKind::HelmRelease, name));
+    }
+    names
+        .into_iter()
+        .map(|(kind, name)| {
+            let live = request.world.flux.iter().find(|live| {
+                live.kind == kind && live.namespace == name.namespace && live.name == name.name
+            });
+            match live {
+                Some(live) => flux_object(live, state.parent.is_some()),
+                None => unknown(format!(
+                    "the state of {} '{name}' is not known yet",
+                    kind.resource().kind
+                )),
+            }
+        })
+        .collect()
+}
+
+fn flux_object(live: &FluxTarget, has_parent: bool) -> Result<PlannedFluxObject, NoPlan> {
+    let id = live.id();
+    if live.is_deleting {
+        return rejected(Reason::PlanOutdated, format!("{id} is being deleted"));
+    }
+    if live.is_suspended() {
+        return rejected(
+            Reason::AlreadySuspended,
+            format!("{id} is already suspended. Find out why, and resume it"),
+        );
+    }
+    if let Some(applier) = live.suspend_appliers.first().filter(|_| !has_parent) {
+        return rejected(
+            Reason::SuspendOwnedByParent,
+            format!(
+                "'{applier}' applies 'spec.suspend' of {id}, and would resume it. Remove the field from its manifest"
+            ),
+        );
+    }
+    if let Some(annotation) = live
+        .disabled
+        .as_ref()
+        .filter(|_| live.kind == FluxKind::HelmRelease)
+    {
+        return rejected(
+            Reason::ReconcileDisabled,
+            format!(
+                "{id} has the annotation '{annotation}', so Flux would not apply the new version"
+            ),
+        );
+    }
+    Ok(PlannedFluxObject {
+        kind: live.kind,
+        namespace: live.namespace.clone(),
+        name: live.name.clone(),
+        uid: live.uid.clone(),
+        generation: live.generation,
+        suspend: live.suspend,
+    })
+}
+
+/// Returns the change of the version. The current one is that of the live object (R31).
+fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPlan> {
+    let requested = state
+        .world
+        .release()
+        .and_then(|helm| helm.requested.clone());
+    let Some(from) = requested else {
+        return rejected(
+            Reason::SourceNotSupported,
+            "the application has no HelmRelease with 'spec.chart.spec.version'".to_owned(),
+        );
+    };
+    let to = request.object.spec.target_version.chart.clone();
+    let Some(current) = versions::exact(&from) else {
+        return rejected(
+            Reason::VersionIsRange,
+            format!("the HelmRelease requests the range '{from}'. Request one version in Git"),
+        );
+    };
+    if versions::exact(&to) == Some(current) {
+        return rejected(
+            Reason::NothingToChange,
+            format!("the HelmRelease already requests version '{from}'"),
+        );
+    }
+    Ok(VersionChange { from, to })
+}
+
+/// Returns the volumes. An application without any would be upgraded without protection (R30).
+fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume>, NoPlan> {
+    if objects.claims.is_empty() {
+        return rejected(
+            Reason::NoVolumesFound,
+            "no PersistentVolumeClaim of the application was found".to_owned(),
+        );
+    }
+    if request.world.snapshots == Snapshots::NotInstalled {
+        return rejected(
+            Reason::SnapshotsNotInstalled,
+            "the API server does not serve VolumeSnapshots".to_owned(),
+        );
+    }
+    if objects.claims.len() > MAX_PLANNED_VOLUMES {
+        let count = objects.claims.len();
+        return rejected(
+            Reason::PlanTooLarge,
+            format!(
+                "the application has {count} volumes, and a plan has at most {MAX_PLANNED_VOLUMES}"
+            ),
+        );
+    }
+    let claims = objects.claims.iter();
+    claims
+        .map(|claim| {
+            if claim.live.is_none() {
+                return rejected(
+                    Reason::VolumeNotBound,
+                    format!("PersistentVolumeClaim '{}' does not exist", claim.name),
+                );
+            }
+            let found = request.world.volumes.iter().find(|volume| {
+                volume.namespace == claim.name.namespace && volume.claim == claim.name.name
+            });
+            match found {
+                Some(found) => volume(found),
+                None => unknown(format!(
+                    "the volume of PersistentVolumeClaim '{}' is not known yet",
+                    claim.name
+                )),
+            }
+        })
+        .collect()
+}
+
+fn volume(found: &VolumeState) -> Result<PlannedVolume, NoPlan> {
+    let id = found.id();
+    let Some(pv) = found.volume.as_ref().filter(|_| found.is_bound) else {
+        return rejected(Reason::VolumeNotBound, format!("{id} is not bound"));
+    };
+    let Some(driver) = &found.driver else {
+        return rejected(
+            Reason::VolumeNotSnapshottable,
+            format!("the volume '{pv}' of {id} does not belong to a CSI driver"),
+        );
+    };
+    let snapshot_class = match &found.class {
+        SnapshotClass::One(class) => class.clone(),
+        SnapshotClass::Missing => {
+            return rejected(
+                Reason::SnapshotClassMissing,
+                format!("no VolumeSnapshotClass is for the CSI driver '{driver}' of {id}"),
+            );
+        }
+        SnapshotClass::Ambiguous(classes) => {
+            return rejected(
+                Reason::SnapshotClassAmbiguous,
+                format!(
+                    "several VolumeSnapshotClasses are the default for the CSI driver '{driver}': '{}'",
+                    classes.join("', '")
+                ),
+            );
+        }
+    };
+    if found.source.len() > MAX_SOURCE_BYTES {
+        return rejected(
+            Reason::PlanTooLarge,
+            format!("the labels and annotations of {id} are too long to be kept with its snapshot"),
+        );
+    }
+    Ok(PlannedVolume {
+        namespace: found.namespace.clone(),
+        pvc: found.claim.clone(),
+        pvc_uid: found.uid.clone(),
+        pv: pv.clone(),
+        driver: driver.clone(),
+        is_attachable: found.is_attachable,
+        snapshot_class,
+        storage_class: found.storage_class.clone(),
+        size: found.size.clone(),
+        access_modes: found.access_modes.clone(),
+        volume_mode: found.volume_mode.clone(),
+    })
+}
+
+/// Returns the workloads that mount a volume of the application, in the inventory or not (S1.5). A workload without a
+/// volume continues to run.
+fn workloads(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedWorkload>, NoPlan> {
+    let claims: BTreeSet<&NamespacedName> = objects.claims.iter().map(|one| &one.name).collect();
+    let mut planned = Vec::new();
+    for member in objects.members.iter().filter(|one| mounts(one, &claims)) {
+        let Some(live) = &member.live else { continue };
+        planned.push(workload(request, member.id.kind.name(), live, true)?);
+    }
+    for Mounter { kind, name, live } in &objects.mounters {
+        match live {
+            Some(live) => planned.push(workload(request, kind, live, false)?),
+            None => return not_scalable(kind, &name.to_string()),
+        }
+    }
+    if planned.len() > MAX_PLANNED_WORKLOADS {
+        let count = planned.len();
+        return rejected(
+            Reason::PlanTooLarge,
+            format!(
+                "{count} workloads mount a volume, and a plan has at most {MAX_PLANNED_WORKLOADS}"
+            ),
+        );
+    }
+    planned.sort_by_key(PlannedWorkload::id);
+    Ok(planned)
+}
+
+/// Returns whether a workload mounts one of the claims, by its template or by a Pod.
+fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
+    let of_template = member
+        .live
+        .iter()
+        .flat_map(|live| live.mounts.claims.iter());
+    let of_pods = member.pods.iter().flat_map(|pod| pod.claims.iter());
+    let mut all = of_template.chain(of_pods);
+    all.any(|claim| claims.contains(&NamespacedName::new(&member.id.namespace, claim)))
+}
+
+fn not_scalable<T>(kind: &str, name: &str) -> Result<T, NoPlan> {
+    rejected(
+        Reason::WorkloadNotScalable,
+        format!("{kind} '{name}' mounts a volume of the application, and cannot be stopped"),
+    )
+}
+
+fn workload(
+    request: &Request<'_>,
+    kind: &str,
+    live: &WorkloadView,
+    in_inventory: bool,
+) -> Result<PlannedWorkload, NoPlan> {
+    let name = NamespacedName::new(&live.id.namespace, &live.id.name);
+    let Some(scalable) = ScalableKind::named(kind) else {
+        return not_scalable(kind, &name.to_string());
+    };
+    let mut targets = request.world.workloads.iter();
+    let target = targets.find(|target| target.kind == scalable && target.uid == live.uid);
+    let Some(target) = target else {
+        return unknown(format!("the scale of {kind} '{name}' is not known yet"));
+    };
+    if target.deletes_claims {
+        return rejected(
+            Reason::PVCsDeletedOnScaleDown,
+            format!(
+                "{kind} '{name}' deletes its claims when it is scaled down. Set 'persistentVolumeClaimRetentionPolicy.whenScaled' to 'Retain'"
+            ),
+        );
+    }
+    Ok(target.planned(in_inventory))
+}
