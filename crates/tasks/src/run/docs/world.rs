@@ -10,6 +10,8 @@ use api::{
 
 use crate::run::RunWorld;
 
+pub use attempts::step::StepSettings as Settings;
+
 /// Observed state of a DocsRun.
 #[derive(Debug, Clone)]
 pub struct DocsWorld {
@@ -29,31 +31,6 @@ pub(super) fn describe_load(load: Load, namespace: &str) -> String {
         "the operator has {} queries to Git servers in flight, {} of them for namespace '{namespace}', where {} wait",
         load.in_flight, load.in_flight_here, load.waiting_here
     )
-}
-
-/// The operator's configuration of DocsRuns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Image with `git`, `ssh` and our own steps.
-    pub toolbox_image: String,
-    /// Networks with addresses that are not blocked, as CIDRs.
-    pub allowed_networks: Vec<String>,
-    /// Whether plain HTTP is allowed.
-    pub plain_http: bool,
-    /// Maximum space that a repository may need, in MiB.
-    pub repository_limit_mib: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            toolbox_image: concat!("localhost/orchestrator-toolbox:", env!("CARGO_PKG_VERSION"))
-                .to_owned(),
-            allowed_networks: Vec::new(),
-            plain_http: false,
-            repository_limit_mib: 1024,
-        }
-    }
 }
 
 /// Response of a Git server.
