@@ -4,7 +4,7 @@ use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::ManagedAppStatus;
+use super::{status::ManagedAppStatus, upgrade_git::AppGit};
 use crate::{
     GROUP, Status,
     decide::ResourceType,
@@ -41,6 +41,12 @@ pub struct ManagedAppSpec {
     /// inventory. Without any HelmRelease there, the application is what the Kustomization applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub helm_release_ref: Option<FluxRef>,
+
+    /// Git repository in which upgrades change the version of the application.
+    // The schema lacks the field until UpgradeRequests are installed: it would have no effect before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub git: Option<AppGit>,
 }
 
 /// Reference to an object of Flux.

@@ -8,6 +8,7 @@ mod managed_app;
 mod permissions;
 mod reasons;
 mod status;
+mod upgrade_git;
 mod upgrade_permissions;
 mod upgrade_phase;
 mod upgrade_reasons;
@@ -25,13 +26,18 @@ pub use status::{
     AppPhase, AppliedRevision, DeployedRelease, ManagedAppStatus, NamespacedName,
     UnprotectedVolume, Volume, Workload,
 };
+pub use upgrade_git::{
+    AppGit, ChartField, CommitAuthor, MAX_EVIDENCE_IMAGES, MAX_PLANNED_EDITS, PlannedCommit,
+    PlannedDocument, PlannedEdit, PlannedSource, PushAttempt, PushFailure, PushOutcome,
+    PushedCommit, ReconciledVersion, UpgradeEvidence,
+};
 pub use upgrade_permissions::UPGRADE_PERMISSIONS;
-pub use upgrade_phase::{PLAN_TIME, UpgradePhase};
+pub use upgrade_phase::{PLAN_TIME, PUSH_TIME, UpgradePhase};
 pub use upgrade_request::{TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec};
 pub use upgrade_status::{
     Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
-    PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind, TakenSnapshot,
-    UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus, VersionChange,
+    PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind, ScaleDownPolicy,
+    TakenSnapshot, UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus, VersionChange,
     upgrade_condition, upgrade_intent,
 };
 
@@ -47,6 +53,14 @@ pub const KUSTOMIZATION: ResourceType = ResourceType::new(
     "v1",
     "Kustomization",
     "kustomizations",
+);
+
+/// GitRepositories of Flux.
+pub const GIT_REPOSITORY: ResourceType = ResourceType::new(
+    "source.toolkit.fluxcd.io",
+    "v1",
+    "GitRepository",
+    "gitrepositories",
 );
 
 /// HelmReleases of Flux.

@@ -8,6 +8,9 @@ use crate::phase::{Deadline, Limit, Undo};
 /// Longest time to make a plan. It begins before the timeouts of the application are known.
 pub const PLAN_TIME: Duration = Duration::from_secs(2 * 60);
 
+/// Longest time until the outcome of the push is known. Afterwards, the request ends with an unknown outcome.
+pub const PUSH_TIME: Duration = Duration::from_secs(10 * 60);
+
 crate::phases! {
     /// Phase of an UpgradeRequest, for people. Programs should read the conditions.
     pub enum UpgradePhase for UpgradeRequest {
@@ -29,13 +32,22 @@ crate::phases! {
                 Limit { text: "`status.plan.timeouts.volumeCap`", of: |request: &UpgradeRequest| Duration::from(request.timeouts().volume_cap) },
                 UpgradePhase::Undo
             ),
-            undo Undo::Phase(UpgradePhase::Undo) => [Undo];
-        Undo: "The operator restores the replica counts, then resumes Flux, and reads both back. It never gives up.",
+            undo Undo::Phase(UpgradePhase::Undo) => [GitCommit, Undo];
+        GitCommit: "A Job pushes one commit with the new version. After it, the upgrade is not undone any more.",
+            deadline Deadline::after("10 minutes", |_: &UpgradeRequest| PUSH_TIME, UpgradePhase::Undo),
+            undo Undo::Phase(UpgradePhase::Undo) => [Reconcile, Undo];
+        Reconcile: "The operator resumes Flux, waits until Flux has applied the new version, and restores the replica counts.",
+            deadline Deadline::after("`status.plan.timeouts.reconcile`", |request: &UpgradeRequest| Duration::from(request.timeouts().reconcile), UpgradePhase::Undo),
+            undo Undo::Phase(UpgradePhase::Undo) => [HealthCheck, Undo];
+        HealthCheck: "The operator waits until the application is healthy with the new version, without interruption.",
+            deadline Deadline::after("`status.plan.timeouts.healthCheck`", |request: &UpgradeRequest| Duration::from(request.timeouts().health_check), UpgradePhase::Undo),
+            undo Undo::Phase(UpgradePhase::Undo) => [Succeeded, Undo];
+        Undo: "The operator restores the replica counts, then resumes Flux, and reads both back. After the commit, it keeps the snapshots. It never gives up.",
             deadline Deadline::after("`status.plan.timeouts.undo`; the message then names the blocker", |request: &UpgradeRequest| Duration::from(request.timeouts().undo), UpgradePhase::Undo),
             undo Undo::None => [Failed];
         Succeeded: "The request is complete.",
             deadline Deadline::none(""), undo Undo::None => [];
-        Failed: "The request failed. Everything that it had changed is as before.",
+        Failed: "The request failed. Flux is resumed, and no workload is at zero because of it. Before the commit, everything is as before.",
             deadline Deadline::none(""), undo Undo::None => [];
     }
 }
@@ -56,6 +68,9 @@ mod tests {
                 UpgradePhase::Suspend
                 | UpgradePhase::ScaleDown
                 | UpgradePhase::Snapshot
+                | UpgradePhase::GitCommit
+                | UpgradePhase::Reconcile
+                | UpgradePhase::HealthCheck
                 | UpgradePhase::Undo => Some(UpgradePhase::Undo),
             };
             assert_eq!(next, expected, "{:?}", row.phase);
@@ -69,7 +84,12 @@ mod tests {
             let is_undone = matches!(row.undo, Undone::Phase(UpgradePhase::Undo));
             let changes = matches!(
                 row.phase,
-                UpgradePhase::Suspend | UpgradePhase::ScaleDown | UpgradePhase::Snapshot
+                UpgradePhase::Suspend
+                    | UpgradePhase::ScaleDown
+                    | UpgradePhase::Snapshot
+                    | UpgradePhase::GitCommit
+                    | UpgradePhase::Reconcile
+                    | UpgradePhase::HealthCheck
             );
             assert_eq!(is_undone, changes, "{:?}", row.phase);
             assert_eq!(

@@ -14,6 +14,12 @@ reasons! {
         "Wait. The message names the workload, the Pod or the volume.";
     #[normal] Snapshotting: "The operator takes snapshots of the volumes of the application.",
         "Wait. The message names the snapshot.";
+    #[normal] Committing: "A Job pushes the commit with the new version.",
+        "Wait. The message names the Job and its Pod.";
+    #[normal] Applying: "Flux is resumed and applies the new version.",
+        "Wait. The message names the object of Flux and its own message.";
+    #[normal] CheckingHealth: "The new version is applied. The operator waits until the application is healthy for long enough.",
+        "Wait. The message names the workload.";
     #[normal] Undoing: "The operator returns the application to the state before the request.",
         "Wait. The message names the object, and the status has the reason of the failure.";
     #[normal] LockRecovered: "An earlier request ended without an undo, because its finalizer was removed. The operator restores the replica counts from its lock and resumes Flux.",
@@ -28,12 +34,18 @@ reasons! {
         "Nothing.";
     #[normal] SnapshotsTaken: "Each volume of the application has a snapshot that is ready.",
         "Nothing.";
+    #[normal] CommitPushed: "The commit with the new version is on the branch.",
+        "Nothing.";
+    #[normal] VersionApplied: "Flux has applied the new version, and its release is deployed.",
+        "Nothing.";
+    #[normal] HealthVerified: "The application was healthy with the new version for long enough.",
+        "Nothing.";
 
     // Rejected before any change.
     AppNotFound: "The ManagedApp that `managedAppRef` names does not exist.",
         "Create the ManagedApp, or submit an UpgradeRequest with another name in `managedAppRef`.";
-    CommitNotAvailable: "This version of the operator cannot change the version in Git, so it carries out no upgrade.",
-        "Change the version in Git, and let Flux apply it. Nothing was changed.";
+    NoVersionPath: "The ManagedApp has no `git`, so the operator does not know how to change the version in Git.",
+        "Set `git` of the ManagedApp, with a Secret that may push, then submit another UpgradeRequest.";
     SnapshotsNotInstalled: "The API server does not serve VolumeSnapshots, so the volumes of the application cannot be protected.",
         "Install the CRDs and the controller of external-snapshotter, then submit another UpgradeRequest.";
     SuspendOwnedByParent: "Another applier owns `spec.suspend` of a Flux object, and would resume it during the upgrade.",
@@ -42,6 +54,26 @@ reasons! {
         "Remove the annotation that the message names, then submit another UpgradeRequest.";
     VersionIsRange: "The HelmRelease requests a range of versions, so no change of one version selects the target.",
         "Request one version in Git, then submit another UpgradeRequest.";
+    VersionIsVariable: "The version in Git is a variable that Flux replaces, so an edit of the file would not change it.",
+        "Write the version into the manifest, or change the variable by hand. Then submit another UpgradeRequest.";
+    GitAheadOfCluster: "The version in Git is another one than Flux has applied.",
+        "Let Flux apply the branch, or correct the version in Git. Then submit another UpgradeRequest.";
+    FileNotFound: "No file below the path of the Kustomization contains the HelmRelease.",
+        "Check `git.chart.file` of the ManagedApp, and the path of the Kustomization.";
+    FileAmbiguous: "Several files, or several documents of one file, contain the HelmRelease.",
+        "Set `git.chart.file` of the ManagedApp to the file that Flux applies.";
+    FileEncrypted: "The file with the version is encrypted with SOPS.",
+        "Move the version into a file that is not encrypted.";
+    FileNotEditable: "The file with the version is a link, no YAML, a template, or too large.",
+        "The message names the file and the cause. Write the version into a plain YAML file.";
+    FieldNotFound: "The document in Git does not have the field with the version.",
+        "Check `git.chart.fieldPath` of the ManagedApp, or write the version into the manifest.";
+    FieldNotEditable: "An edit of the field could have an effect elsewhere, for example through an anchor.",
+        "The message names the field. Write the version as one plain value.";
+    SourcePinned: "The GitRepository follows a tag, a commit or a range of versions, so a commit on a branch changes nothing.",
+        "Let the GitRepository follow a branch, then submit another UpgradeRequest.";
+    SignatureRequired: "The GitRepository verifies signatures (`spec.verify`), and the operator's commits are not signed.",
+        "Upgrade the application in Git without the operator.";
     NothingToChange: "The application already requests the target version.",
         "Nothing, or submit an UpgradeRequest with another version.";
     SourceNotSupported: "The application has no HelmRelease with a chart version that an upgrade could change.",
@@ -84,6 +116,24 @@ reasons! {
         "The message names the snapshot and the last error of its driver.";
     SnapshotCapExceeded: "The snapshots were not ready in the time for all of them together.",
         "The message names the snapshot. Set a higher limit, or find out why the storage system is slow.";
+    VersionChangedInGit: "Someone changed the version in Git after the plan.",
+        "Compare the branch with the plan in the status, then submit another UpgradeRequest.";
+    CommitFailed: "The step that changes the version in Git failed.",
+        "The message has the error of the step or of its Pod.";
+
+    // Failed after the commit. Flux is resumed, and the snapshots are kept.
+    PushOutcomeUnknown: "It is not known whether the commit is on the branch.",
+        "Look at the branch with the command in the message. Flux is resumed and applies what is there.";
+    SourceNotUpdated: "The GitRepository of Flux did not fetch the commit in time.",
+        "Check the GitRepository that the message names. Flux is resumed, and applies the commit when it is fetched.";
+    CommitHadNoEffect: "Flux applied the commit, and the HelmRelease still requests the version from before.",
+        "Check that the edited file is the one that the Kustomization applies, and that no patch replaces the version.";
+    HelmUpgradeFailed: "Flux could not upgrade the release of Helm.",
+        "The message has the error of Helm. Fix the chart or its values, or return to the version before.";
+    HelmRemediated: "Flux rolled the release of Helm back. The old chart may run on data that the new version has changed.",
+        "Check the application. A restore of the snapshots in the status loses the data that was written after them.";
+    ReconcileTimeout: "Flux did not apply the new version in time.",
+        "The message names the object of Flux and its own message.";
 
     // Stalled. Without `force-delete`, the operator continues.
     UndoBlocked: "The undo takes longer than it should. Flux objects may still be locked, and workloads may still be stopped.",

@@ -1,10 +1,8 @@
 //! `UpgradeRequest`: one upgrade of a ManagedApp, which stops its workloads and takes snapshots first.
 //!
 //! # Caveats
-//! The kind is not in the table of kinds: the chart does not install it, and no operator reconciles it. The step that
-//! changes the version in Git is missing, so each request would end as `Failed` ([`Reason::CommitNotAvailable`]).
-//!
-//! [`Reason::CommitNotAvailable`]: crate::Reason::CommitNotAvailable
+//! The kind is not in the table of kinds: the chart does not install it, and the operator starts its controller only if
+//! its settings say so. No configuration does.
 
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
@@ -76,8 +74,7 @@ impl UpgradeRequest {
     }
 }
 
-/// The row of UpgradeRequests for the table of kinds. It becomes a part of the apps operator together with the step
-/// that changes the version in Git.
+/// The row of UpgradeRequests for the table of kinds. It is not a part of the apps operator yet.
 pub const UPGRADE_REQUEST: KindRow = KindRow {
     resource: ResourceType::new(GROUP, "v1alpha1", "UpgradeRequest", "upgraderequests"),
     crd_name: "upgraderequests.orchestrator.io",
@@ -108,6 +105,18 @@ pub const UPGRADE_REQUEST: KindRow = KindRow {
         (
             upgrade_condition::SNAPSHOT_READY,
             "Each volume of the application has a snapshot that is ready and bound in both directions.",
+        ),
+        (
+            upgrade_condition::GIT_COMMITTED,
+            "The commit with the new version is on the branch.",
+        ),
+        (
+            upgrade_condition::RECONCILED,
+            "Flux has applied the new version, and its release is deployed.",
+        ),
+        (
+            upgrade_condition::HEALTHY,
+            "The application was healthy with the new version, without interruption.",
         ),
     ],
     epoch: UpgradeRequestStatus::EPOCH,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     status::{DeployedRelease, UnprotectedVolume},
+    upgrade_git::{PlannedCommit, PushAttempt, PushedCommit, ReconciledVersion, UpgradeEvidence},
     upgrade_phase::UpgradePhase,
 };
 use crate::{CommonStatus, Duration, Status, decide::ResourceType};
@@ -26,6 +27,12 @@ pub mod upgrade_condition {
     pub const WORKLOAD_STOPPED: &str = "WorkloadStopped";
     /// All snapshots are ready.
     pub const SNAPSHOT_READY: &str = "SnapshotReady";
+    /// The commit with the new version is on the branch.
+    pub const GIT_COMMITTED: &str = "GitCommitted";
+    /// Flux has applied the new version.
+    pub const RECONCILED: &str = "Reconciled";
+    /// The application is healthy with the new version.
+    pub const HEALTHY: &str = "Healthy";
 }
 
 /// The intents that a decision stores before the first change of a step.
@@ -34,6 +41,12 @@ pub mod upgrade_intent {
     pub const CHANGE: &str = "change";
     /// The time at which the workloads were stopped is stored. No snapshot may be created before.
     pub const SNAPSHOT: &str = "snapshot";
+
+    /// Returns the intent to push a commit on this base, with the UID of the request in its trailer.
+    #[must_use]
+    pub fn push(base: &str, uid: &str) -> String {
+        ["push", base, uid].join(" ")
+    }
 }
 
 /// Observed state of an UpgradeRequest.
@@ -63,6 +76,32 @@ pub struct UpgradeRequestStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub snapshots: Vec<TakenSnapshot>,
+    /// Time at which the replica counts were restored for the old version, after the snapshots. Absent if the
+    /// workloads stay stopped until Flux applies the new version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_at: Option<Time>,
+    /// Intent of the step that cannot be undone: `push`, the base commit and the UID of the request. It is stored
+    /// before the push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<String>,
+    /// Current attempt to push the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushAttempt>,
+    /// Commit of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<PushedCommit>,
+    /// Time at which no workload was left at zero after Flux had applied the new version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_restored_at: Option<Time>,
+    /// Versions that Flux applied after the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconciled: Option<ReconciledVersion>,
+    /// Time since which the application is healthy with the new version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy_since: Option<Time>,
+    /// Evidence of the success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<UpgradeEvidence>,
     /// First failure. The request ends with its reason after the undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<UpgradeFailure>,
@@ -92,6 +131,10 @@ pub struct UpgradePlan {
     pub release: Option<DeployedRelease>,
     /// Change of the chart version.
     pub chart: VersionChange,
+    /// Change in Git.
+    pub commit: PlannedCommit,
+    /// How long the workloads stay stopped.
+    pub scale_down_policy: ScaleDownPolicy,
     /// Workloads that are stopped, with their replica counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -104,8 +147,23 @@ pub struct UpgradePlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub unprotected_volumes: Vec<UnprotectedVolume>,
+    /// Facts that do not prevent the upgrade, and that its author should know. At most 16 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub warnings: Vec<String>,
     /// Timeouts of the phases.
     pub timeouts: PhaseTimeouts,
+}
+
+/// How long the workloads of an application stay stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ScaleDownPolicy {
+    /// Until Flux has applied the new version.
+    #[default]
+    UntilUpgraded,
+    /// Until the snapshots are ready. The old version runs again while Git and Flux are changed, for hooks of the
+    /// chart that need it.
+    UntilSnapshotReady,
 }
 
 /// Kind of a Flux object that an upgrade suspends.
@@ -315,6 +373,14 @@ pub struct PhaseTimeouts {
     pub snapshot: Duration,
     /// Longest time for all snapshots, with progress or without.
     pub volume_cap: Duration,
+    /// Longest time of one attempt to push the commit.
+    pub git_commit: Duration,
+    /// Longest time until Flux has applied the new version.
+    pub reconcile: Duration,
+    /// Longest time until the application is healthy.
+    pub health_check: Duration,
+    /// Time for which the application must be healthy without interruption.
+    pub stable_for: Duration,
     /// Time after which the message names what blocks the undo. The undo continues.
     pub undo: Duration,
 }
@@ -327,6 +393,10 @@ impl Default for PhaseTimeouts {
             scale_down: minutes(5),
             snapshot: minutes(30),
             volume_cap: minutes(6 * 60),
+            git_commit: minutes(2),
+            reconcile: minutes(10),
+            health_check: minutes(5),
+            stable_for: std::time::Duration::from_secs(30).into(),
             undo: minutes(10),
         }
     }
@@ -400,7 +470,7 @@ impl Status for UpgradeRequestStatus {
         match intent {
             upgrade_intent::CHANGE => self.plan.is_some(),
             upgrade_intent::SNAPSHOT => self.workloads_stopped_at.is_some(),
-            _ => false,
+            other => self.intent.as_deref() == Some(other),
         }
     }
 
@@ -411,6 +481,9 @@ impl Status for UpgradeRequestStatus {
                 UpgradePhase::Suspend
                 | UpgradePhase::ScaleDown
                 | UpgradePhase::Snapshot
+                | UpgradePhase::GitCommit
+                | UpgradePhase::Reconcile
+                | UpgradePhase::HealthCheck
                 | UpgradePhase::Undo,
             ) => true,
             None
@@ -440,6 +513,13 @@ mod tests {
         assert!(!status.has_intent(upgrade_intent::SNAPSHOT));
         status.workloads_stopped_at = Some(Time(crate::Timestamp::UNIX_EPOCH));
         assert!(status.has_intent(upgrade_intent::SNAPSHOT));
+        let push = upgrade_intent::push("0123", "uid");
+        assert!(!status.has_intent(&push));
+        status.intent = Some(push.clone());
+        assert!(status.has_intent(&push));
+        // The intent for another base or another request is another one.
+        assert!(!status.has_intent(&upgrade_intent::push("4567", "uid")));
+        assert!(!status.has_intent(&upgrade_intent::push("0123", "other")));
     }
 
     /// R42: the enum holds the kinds that have a way to be stopped, and a HelmRelease has none.
@@ -461,11 +541,25 @@ mod tests {
             scale_down,
             snapshot,
             volume_cap,
+            git_commit,
+            reconcile,
+            health_check,
+            stable_for,
             undo,
         } = PhaseTimeouts::default();
-        let seconds = [suspend, scale_down, snapshot, volume_cap, undo];
+        let seconds = [
+            suspend,
+            scale_down,
+            snapshot,
+            volume_cap,
+            git_commit,
+            reconcile,
+            health_check,
+            stable_for,
+            undo,
+        ];
         let seconds = seconds.map(|one| std::time::Duration::from(one).as_secs());
-        assert_eq!(seconds, [120, 300, 1800, 21600, 600]);
+        assert_eq!(seconds, [120, 300, 1800, 21600, 120, 600, 300, 30, 600]);
     }
 
     #[test]

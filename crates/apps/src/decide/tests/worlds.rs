@@ -132,6 +132,7 @@ pub(super) fn app() -> ManagedApp {
         ManagedAppSpec {
             kustomization_ref: reference,
             helm_release_ref: None,
+            git: None,
         },
     )
 }
