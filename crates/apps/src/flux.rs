@@ -3,6 +3,7 @@
 //! The views have only the fields that decisions read. Flux defines these types and may change them, so a field
 //! of another form is an error of the one object.
 
+mod source;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use self::state::{
-    Attempt, FluxCondition, FluxObject, FluxState, RECONCILE_GRACE, SETTLE_TIME,
+pub use self::{
+    source::{SourceRef, SourceView, commit_of},
+    state::{Attempt, FluxCondition, FluxObject, FluxState, RECONCILE_GRACE, SETTLE_TIME},
 };
 use crate::{inventory, object::ObjectId, origin::appliers};
 
@@ -46,6 +48,12 @@ pub struct KustomizationView {
     pub revision: Option<String>,
     /// Objects of the inventory, or `None` if nothing was applied yet.
     pub inventory: Option<BTreeSet<ObjectId>>,
+    /// Source from which the Kustomization applies its manifests.
+    pub source: Option<SourceRef>,
+    /// Directory of the manifests in the source.
+    pub path: Option<String>,
+    /// Whether the Kustomization recreates objects that cannot be changed (`spec.force`).
+    pub is_forced: bool,
 }
 
 /// A HelmRelease, reduced to the fields that decisions read.
@@ -61,6 +69,23 @@ pub struct HelmReleaseView {
     pub newest: Option<ReleaseEntry>,
     /// Objects of the inventory, or `None` if the controller of Flux writes none.
     pub inventory: Option<BTreeSet<ObjectId>>,
+    /// Result of the last action of Helm.
+    pub outcome: ReleaseOutcome,
+    /// Whether Flux uninstalls the release after a failed upgrade.
+    pub uninstalls_on_failure: bool,
+}
+
+/// Result of the last action of Helm, from the conditions of a HelmRelease.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReleaseOutcome {
+    /// The condition `Released`.
+    pub released: Option<FluxCondition>,
+    /// The condition `Remediated`: Flux rolled the release back, or uninstalled it.
+    pub remediated: Option<FluxCondition>,
+    /// The condition `TestSuccess`.
+    pub tested: Option<FluxCondition>,
+    /// Whether Flux runs the tests of the chart.
+    pub has_tests: bool,
 }
 
 /// An entry in the history of a HelmRelease.
@@ -157,12 +182,37 @@ struct RawSpec {
     kube_config: Option<Value>,
     chart: Option<RawChart>,
     upgrade: Option<RawUpgrade>,
+    test: Option<RawTest>,
+    source_ref: Option<RawSourceRef>,
+    path: Option<String>,
+    force: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawTest {
+    enable: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawSourceRef {
+    kind: String,
+    name: String,
+    namespace: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct RawUpgrade {
     preserve_values: bool,
+    remediation: Option<RawRemediation>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawRemediation {
+    strategy: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -309,6 +359,16 @@ impl KustomizationView {
             flux: shared(meta, &spec, &status, attempt),
             revision: status.last_applied_revision,
             inventory: objects(status.inventory)?,
+            source: spec.source_ref.map(|source| SourceRef {
+                namespace: source
+                    .namespace
+                    .or_else(|| meta.namespace.clone())
+                    .unwrap_or_default(),
+                kind: source.kind,
+                name: source.name,
+            }),
+            path: spec.path,
+            is_forced: spec.force,
         })
     }
 }
@@ -331,6 +391,18 @@ impl HelmReleaseView {
         let newest = history.into_iter().max_by_key(|entry| entry.version);
         let attempt = release_attempt(meta.generation, &spec, &status, newest.as_ref());
         let flux = shared(meta, &spec, &status, attempt);
+        let outcome = ReleaseOutcome {
+            released: condition(&status, "Released"),
+            remediated: condition(&status, "Remediated"),
+            tested: condition(&status, "TestSuccess"),
+            has_tests: spec.test.as_ref().is_some_and(|test| test.enable),
+        };
+        let remediation = spec
+            .upgrade
+            .as_ref()
+            .and_then(|one| one.remediation.as_ref());
+        let strategy = remediation.and_then(|one| one.strategy.as_deref());
+        let uninstalls_on_failure = strategy == Some("uninstall");
         let requested = spec.chart.map(|chart| {
             let version = chart.spec.version.filter(|version| !version.is_empty());
             version.unwrap_or_else(|| ANY_VERSION.to_owned())
@@ -341,6 +413,8 @@ impl HelmReleaseView {
             storage_namespace: status.storage_namespace,
             newest,
             inventory: objects(status.inventory)?,
+            outcome,
+            uninstalls_on_failure,
         })
     }
 }

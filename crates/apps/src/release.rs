@@ -31,6 +31,9 @@ const MAX_NAMESPACE: usize = 63;
 /// Maximum length of the name of a release.
 const MAX_NAME: usize = 53;
 
+/// Event of a hook that Helm runs before it changes the objects of a release.
+const UPGRADE_HOOK: &str = "pre-upgrade";
+
 /// First bytes of gzip.
 const GZIP: [u8; 3] = [0x1f, 0x8b, 0x08];
 
@@ -68,6 +71,24 @@ struct Stored {
     namespace: String,
     #[serde(default)]
     manifest: String,
+    #[serde(default)]
+    hooks: Option<Vec<Hook>>,
+}
+
+/// A hook of a chart. Its manifest is not kept.
+#[derive(Deserialize)]
+struct Hook {
+    #[serde(default)]
+    events: Option<Vec<String>>,
+}
+
+/// The facts about a release that leave this module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Objects in the manifest.
+    pub objects: BTreeSet<ObjectId>,
+    /// Whether the chart has a hook that Helm runs before an upgrade.
+    pub has_upgrade_hooks: bool,
 }
 
 /// Returns the objects in the manifest of a stored release. `stored` is the value of [`DATA_KEY`], after the client
@@ -76,6 +97,14 @@ struct Stored {
 /// # Errors
 /// If the content is no release, is too large, or is another release than `entry`.
 pub fn objects(stored: &[u8], entry: &ReleaseEntry) -> Result<BTreeSet<ObjectId>, String> {
+    content(stored, entry).map(|content| content.objects)
+}
+
+/// Returns the objects in the manifest of a stored release, and whether its chart has hooks. See [`objects`].
+///
+/// # Errors
+/// As for [`objects`].
+pub fn content(stored: &[u8], entry: &ReleaseEntry) -> Result<Content, String> {
     if stored.len() > MAX_STORED {
         return Err(format!("it has {} bytes, more than 1 MiB", stored.len()));
     }
@@ -101,7 +130,13 @@ pub fn objects(stored: &[u8], entry: &ReleaseEntry) -> Result<BTreeSet<ObjectId>
     if !is_same || !is_there {
         return Err("its content is another release".to_owned());
     }
-    manifest_objects(&release.manifest, &entry.namespace)
+    let hooks = release.hooks.iter().flat_map(|all| all.iter());
+    let mut events = hooks.flat_map(|hook| hook.events.iter().flat_map(|all| all.iter()));
+    let has_upgrade_hooks = events.any(|event| event == UPGRADE_HOOK);
+    Ok(Content {
+        objects: manifest_objects(&release.manifest, &entry.namespace)?,
+        has_upgrade_hooks,
+    })
 }
 
 fn unpacked(packed: &[u8]) -> Result<Vec<u8>, String> {

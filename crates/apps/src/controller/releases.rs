@@ -1,8 +1,8 @@
 //! Reads release Secrets of Helm, one by one, and remembers the names of the objects in them.
 //!
 //! # Guarantees
-//! No content of a Secret is kept: [`crate::release::objects`] returns only kinds and names. A Secret is read once for
-//! each release, and then every 30 minutes.
+//! No content of a Secret is kept: [`crate::release::content`] returns only kinds, names and whether there are hooks. A
+//! Secret is read once for each release, and then every 30 minutes.
 
 use std::{
     collections::BTreeMap,
@@ -48,11 +48,20 @@ pub(super) struct Releases {
     known: Arc<Mutex<BTreeMap<NamespacedName, Known>>>,
 }
 
+/// The result of a request.
+enum Fetched {
+    Content(release::Content),
+    /// The reason why there is no content.
+    Failed(ReleaseRead),
+}
+
 /// The last result for a HelmRelease.
 struct Known {
     storage: Option<String>,
     entry: ReleaseEntry,
     read: ReleaseRead,
+    /// Whether the chart has hooks before an upgrade, or `None` if the release was not read.
+    has_upgrade_hooks: Option<bool>,
     at: Timestamp,
 }
 
@@ -96,6 +105,14 @@ impl Releases {
         known.map_or(ReleaseRead::Disabled, |known| known.read.clone())
     }
 
+    /// Returns whether the chart of the newest release has hooks before an upgrade, without a request. `None` if the
+    /// release is not known.
+    pub(super) fn has_upgrade_hooks(&self, helm: &HelmReleaseView) -> Option<bool> {
+        let known = self.lock();
+        let known = known.get(&helm.flux.name).filter(|known| known.is_of(helm));
+        known.and_then(|known| known.has_upgrade_hooks)
+    }
+
     /// Returns the objects of the newest release.
     ///
     /// # Errors
@@ -116,14 +133,24 @@ impl Releases {
             }
         }
         let storage = helm.storage_namespace.clone();
-        let read = match &storage {
+        let fetched = match &storage {
             Some(namespace) => self.fetch(namespace, entry).await?,
-            None => ReleaseRead::Unreadable("its status has no 'storageNamespace'".to_owned()),
+            None => Fetched::Failed(ReleaseRead::Unreadable(
+                "its status has no 'storageNamespace'".to_owned(),
+            )),
+        };
+        let (read, has_upgrade_hooks) = match fetched {
+            Fetched::Content(content) => (
+                ReleaseRead::Objects(Arc::new(content.objects)),
+                Some(content.has_upgrade_hooks),
+            ),
+            Fetched::Failed(read) => (read, None),
         };
         let known = Known {
             storage,
             entry: entry.clone(),
             read: read.clone(),
+            has_upgrade_hooks,
             at: now,
         };
         self.lock().insert(helm.flux.name.clone(), known);
@@ -134,9 +161,10 @@ impl Releases {
         &self,
         namespace: &str,
         entry: &ReleaseEntry,
-    ) -> Result<ReleaseRead, ReconcileError> {
+    ) -> Result<Fetched, ReconcileError> {
+        let unreadable = |why: String| Fetched::Failed(ReleaseRead::Unreadable(why));
         if let Err(why) = release::check_location(namespace, &entry.name, entry.version) {
-            return Ok(ReleaseRead::Unreadable(why));
+            return Ok(unreadable(why));
         }
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let name = release::secret_name(&entry.name, entry.version);
@@ -145,32 +173,31 @@ impl Releases {
             Ok(Some(secret)) => secret,
             Ok(None) => {
                 let why = format!("Secret '{namespace}/{name}' does not exist");
-                return Ok(ReleaseRead::Unreadable(why));
+                return Ok(unreadable(why));
             }
-            Err(why) => return Ok(ReleaseRead::Unreadable(why)),
+            Err(why) => return Ok(unreadable(why)),
         };
         let newer = entry.version.saturating_add(1);
         let next = release::secret_name(&entry.name, newer);
         match request(&next, secrets.get_metadata_opt(&next)).await? {
             Ok(None) => {}
-            Ok(Some(_)) => return Ok(ReleaseRead::Newer(newer)),
-            Err(why) => return Ok(ReleaseRead::Unreadable(why)),
+            Ok(Some(_)) => return Ok(Fetched::Failed(ReleaseRead::Newer(newer))),
+            Err(why) => return Ok(unreadable(why)),
         }
-        let unreadable =
-            |why: String| ReleaseRead::Unreadable(format!("Secret '{namespace}/{name}': {why}"));
+        let unusable = |why: String| unreadable(format!("Secret '{namespace}/{name}': {why}"));
         if secret.type_.as_deref() != Some(SECRET_TYPE) {
-            return Ok(unreadable(format!("its type is not '{SECRET_TYPE}'")));
+            return Ok(unusable(format!("its type is not '{SECRET_TYPE}'")));
         }
         let data = secret.data.unwrap_or_default();
         let Some(stored) = data.get(DATA_KEY) else {
-            return Ok(unreadable(format!("it has no key '{DATA_KEY}'")));
+            return Ok(unusable(format!("it has no key '{DATA_KEY}'")));
         };
         let turn = self.decoding.lock().await;
-        let decoded = release::objects(&stored.0, entry);
+        let decoded = release::content(&stored.0, entry);
         drop(turn);
         Ok(match decoded {
-            Ok(objects) => ReleaseRead::Objects(Arc::new(objects)),
-            Err(why) => unreadable(why),
+            Ok(content) => Fetched::Content(content),
+            Err(why) => unusable(why),
         })
     }
 }

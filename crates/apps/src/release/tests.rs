@@ -126,6 +126,27 @@ fn a_release_without_compression_is_plain_json() {
 }
 
 #[test]
+fn a_hook_before_an_upgrade_is_found() {
+    for (hooks, expected) in [
+        (json!(null), false),
+        (json!([]), false),
+        (json!([{ "name": "a", "events": null }]), false),
+        (json!([{ "events": ["post-upgrade", "test"] }]), false),
+        (json!([{ "events": ["pre-install", "pre-upgrade"] }]), true),
+        (
+            json!([{ "events": ["test"] }, { "events": ["pre-upgrade"] }]),
+            true,
+        ),
+    ] {
+        let mut one = release(MANIFEST);
+        one["hooks"] = hooks.clone();
+        let found = content(&stored(&one), &entry()).unwrap();
+        assert_eq!(found.has_upgrade_hooks, expected, "{hooks}");
+        assert_eq!(found.objects, self::expected(), "{hooks}");
+    }
+}
+
+#[test]
 fn a_manifest_without_objects_is_empty() {
     for manifest in ["", "---\n", "---\n# Source: nothing\n---\n"] {
         let found = objects(&stored(&release(manifest)), &entry());

@@ -54,6 +54,7 @@ pub(super) fn kustomization() -> KustomizationView {
         flux: flux(),
         revision: Some("main@sha1:0123".to_owned()),
         inventory: Some([].into()),
+        ..KustomizationView::default()
     }
 }
 

@@ -145,6 +145,13 @@ fn app_world() -> AppWorld {
             flux: flux(),
             revision: Some("main@sha1:0123".to_owned()),
             inventory: Some([].into()),
+            source: Some(SourceRef {
+                kind: "GitRepository".to_owned(),
+                namespace: "shop".to_owned(),
+                name: "shop".to_owned(),
+            }),
+            path: Some("./apps/shop".to_owned()),
+            is_forced: false,
         })),
         helm_release: Ok(Some((shop("shop"), Seen::Present(Arc::new(helm()))))),
         discovery: Discovery::Found(Objects {
