@@ -35,6 +35,8 @@ pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppSta
     let state = AppState {
         world,
         stored: &stored,
+        was_ready: stored.progress.is_true(condition::READY),
+        expected: &Expectation::default(),
         now: input.now,
     };
     let result = judge(&state);
@@ -57,10 +59,46 @@ pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppSta
     }
 }
 
+/// Returns whether an application is healthy, for an operation that changes it. `was_healthy` is whether it was until now.
+///
+/// # Errors
+/// The problem: of the references, of the discovery, or of the health.
+pub(crate) fn health(
+    world: &AppWorld,
+    expected: &Expectation,
+    was_healthy: bool,
+    now: Timestamp,
+) -> Result<(), Problem> {
+    // A reconciliation of Flux at its interval is no interruption, as long as the versions stay.
+    let release = world.release();
+    let kustomization = world.kustomization.present();
+    let seen = ManagedAppStatus {
+        git: kustomization.and_then(|found| versions::applied(found, release)),
+        release: release.and_then(versions::deployed),
+        ..ManagedAppStatus::default()
+    };
+    let state = AppState {
+        world,
+        stored: &seen,
+        was_ready: was_healthy,
+        expected,
+        now,
+    };
+    match judge(&state) {
+        Report::Ready(_) => Ok(()),
+        Report::Changing(problem) | Report::Waiting(problem) | Report::Stalled(problem) => {
+            Err(problem)
+        }
+    }
+}
+
 /// The inputs of a decision.
 struct AppState<'a> {
     world: &'a AppWorld,
     stored: &'a ManagedAppStatus,
+    /// Whether the application was ready until now.
+    was_ready: bool,
+    expected: &'a Expectation,
     now: Timestamp,
 }
 
@@ -199,21 +237,16 @@ fn unusable(id: &ObjectId, flux: &FluxObject) -> Option<Report> {
 }
 
 impl AppState<'_> {
-    /// Returns whether the stored status is Ready.
-    fn was_ready(&self) -> bool {
-        self.stored.progress.is_true(condition::READY)
-    }
-
     /// Returns the state of the Kustomization. A status that is Ready at another revision is no evidence for this one.
     fn of_kustomization(&self, found: &KustomizationView) -> FluxState {
         let stored = self.stored.git.as_ref().map(|git| &git.revision);
-        let was_ready = self.was_ready() && stored == found.revision.as_ref();
+        let was_ready = self.was_ready && stored == found.revision.as_ref();
         found.flux.state(was_ready, self.now)
     }
 
     /// Returns the state of the HelmRelease. A status that is Ready at another release is no evidence for this one.
     fn of_release(&self, found: &HelmReleaseView) -> FluxState {
-        let was_ready = self.was_ready() && self.stored.release == versions::deployed(found);
+        let was_ready = self.was_ready && self.stored.release == versions::deployed(found);
         found.flux.state(was_ready, self.now)
     }
 
@@ -261,7 +294,7 @@ impl AppState<'_> {
         }
         let Objects { members, .. } = objects;
         let warnings = &self.world.warnings;
-        match check(&flux, members, &Expectation::default(), warnings, self.now) {
+        match check(&flux, members, self.expected, warnings, self.now) {
             Health::Healthy(count) => Report::Ready(ready(count, kustomization, helm)),
             Health::Changing(problem) => Report::Changing(problem),
             Health::Unhealthy(problem) => Report::Waiting(problem),

@@ -1,21 +1,30 @@
-//! Decides about UpgradeRequests: suspends Flux, stops the workloads, takes snapshots, and undoes all of it.
+//! Decides about UpgradeRequests: suspends Flux, stops the workloads, takes snapshots, pushes the new version to Git,
+//! lets Flux apply it, and checks the health. A failure before the commit undoes everything.
 //!
 //! # Guarantees
 //! - Nothing is changed before the plan is stored. The plan has everything that the undo needs, also after the
 //!   ManagedApp was deleted.
+//! - The intent to push is stored before the first Job that pushes, and one request has one commit: each attempt finds the
+//!   commit of an earlier one by the UID in its trailer.
+//! - After the commit, nothing is undone and no snapshot is deleted: Flux is resumed, and the replica counts are restored.
 //! - A request that failed or is deleted ends only after each object was read back from the API server: no Flux object
 //!   has its lock, and no workload is at zero because of it.
 //! - A request is never stuck: each phase that waits for the cluster leads to `Undo` at its deadline.
 //!
 //! # Caveats
-//! The step that changes the version in Git does not exist. While [`world::CommitStep::Missing`] is observed, a request
-//! is rejected before any change. The kind is not installed by the chart, and no controller uses this module.
+//! The kind is not installed by the chart, and the operator starts its controller only if its settings say so.
 
+mod commit_job;
+pub mod commit_step;
 mod deletion;
 pub mod flux_target;
+mod git_commit;
+mod git_plan;
 mod guard;
+mod health_check;
 mod pending;
 mod plan;
+mod reconcile;
 pub mod retention;
 mod scale_down;
 pub mod scale_target;
@@ -60,6 +69,9 @@ pub fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecisio
         UpgradePhase::Suspend => suspend::decide(&request),
         UpgradePhase::ScaleDown => scale_down::decide(&request),
         UpgradePhase::Snapshot => snapshot::decide(&request),
+        UpgradePhase::GitCommit => git_commit::decide(&request),
+        UpgradePhase::Reconcile => reconcile::decide(&request),
+        UpgradePhase::HealthCheck => health_check::decide(&request),
         UpgradePhase::Undo => undo::decide(&request),
         UpgradePhase::Succeeded | UpgradePhase::Failed => request.ended(),
     }
@@ -75,6 +87,8 @@ struct Request<'a> {
     overdue: bool,
     confirmed: bool,
     fault: Option<&'a ReconcileError>,
+    /// Whether the fault is that of an optional effect.
+    refused: bool,
 }
 
 impl<'a> Request<'a> {
@@ -89,6 +103,7 @@ impl<'a> Request<'a> {
             overdue: input.overdue,
             confirmed: input.confirmed,
             fault: input.fault,
+            refused: input.refused,
         }
     }
 
@@ -184,6 +199,9 @@ impl<'a> Request<'a> {
             UpgradePhase::Suspend => Reason::Suspending,
             UpgradePhase::ScaleDown => Reason::ScalingDown,
             UpgradePhase::Snapshot => Reason::Snapshotting,
+            UpgradePhase::GitCommit => Reason::Committing,
+            UpgradePhase::Reconcile => Reason::Applying,
+            UpgradePhase::HealthCheck => Reason::CheckingHealth,
             UpgradePhase::Undo | UpgradePhase::Succeeded | UpgradePhase::Failed => Reason::Undoing,
         }
     }

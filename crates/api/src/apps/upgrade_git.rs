@@ -153,6 +153,9 @@ pub struct PushAttempt {
     /// Whether the container of the Job has started, so that it may have pushed.
     #[serde(default)]
     pub has_started: bool,
+    /// Whether the operator deletes the Job, because its container did not start in time.
+    #[serde(default)]
+    pub is_abandoned: bool,
     /// Whether an attempt ended without evidence that it pushed nothing. The commit may be on the branch.
     #[serde(default)]
     pub is_uncertain: bool,

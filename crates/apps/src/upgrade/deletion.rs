@@ -7,7 +7,7 @@ use api::{
     names,
 };
 
-use super::{Request, UpgradeDecision, undo};
+use super::{Request, UpgradeDecision, git_commit, reconcile, undo};
 use crate::discover::Problem;
 
 /// Decides about a request in deletion.
@@ -19,16 +19,29 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
         UpgradePhase::Suspend
         | UpgradePhase::ScaleDown
         | UpgradePhase::Snapshot
+        | UpgradePhase::GitCommit
+        | UpgradePhase::Reconcile
+        | UpgradePhase::HealthCheck
         | UpgradePhase::Undo
             if request.is_forced() =>
         {
             forced(request)
         }
-        UpgradePhase::Suspend | UpgradePhase::ScaleDown | UpgradePhase::Snapshot => request.fail(
-            &Problem::new(Reason::Deleting, "the request is being deleted"),
-        ),
+        // Whether the commit exists decides between an undo and the completion of the upgrade.
+        UpgradePhase::GitCommit => git_commit::decide(request),
+        // The new version is applied in the right order. Nobody waits for its health.
+        UpgradePhase::Reconcile => reconcile::decide(request),
+        UpgradePhase::Suspend
+        | UpgradePhase::ScaleDown
+        | UpgradePhase::Snapshot
+        | UpgradePhase::HealthCheck => request.fail(&deleting()),
         UpgradePhase::Undo => undo::decide(request),
     }
+}
+
+/// Returns the failure of a request that is deleted before its end.
+pub(super) fn deleting() -> Problem {
+    Problem::new(Reason::Deleting, "the request is being deleted")
 }
 
 fn release(request: &Request<'_>) -> UpgradeDecision {

@@ -1,4 +1,4 @@
-//! Checks a request, and freezes the state of the application. Changes nothing.
+//! Checks a request, and freezes the state of the application. Changes nothing but its own Job.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,19 @@ use api::{
     Reason, State, Verdict,
     apps::{
         AppPhase, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus,
-        NamespacedName, PhaseTimeouts, PlannedFluxObject, PlannedVolume, PlannedWorkload,
-        ScalableKind, UpgradePhase, UpgradePlan, VersionChange,
+        NamespacedName, PhaseTimeouts, PlannedCommit, PlannedFluxObject, PlannedVolume,
+        PlannedWorkload, ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
     },
-    decide::{Decision, Input},
+    decide::{Decision, Effect, Input, ResourceType, Target},
 };
 
 use super::{
-    Request, UpgradeDecision,
+    Request, UpgradeDecision, commit_job,
     flux_target::FluxTarget,
+    git_plan::{self, GitStep},
     snapshot::MAX_SOURCE_BYTES,
     storage::{SnapshotClass, Snapshots, VolumeState},
-    world::{AppState, CommitStep},
+    world::AppState,
 };
 use crate::{
     discover::Problem,
@@ -46,22 +47,89 @@ fn unknown<T>(message: String) -> Result<T, NoPlan> {
 /// Decides about a request in `Plan`. The plan is stored before the next phase begins.
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     if request.plan().is_some() {
-        return request.advance(
+        let decision = request.advance(
             request.stored.clone(),
             UpgradePhase::Suspend,
             Reason::Suspending,
             "suspends Flux",
         );
+        return delete_job(request, decision);
     }
-    match freeze(request) {
-        Err(NoPlan::Reject(problem)) => request.reject(problem),
-        Err(NoPlan::Wait(problem)) if request.overdue => request.reject(problem),
+    let decision = next(request);
+    // There is nothing to undo, so the request needs no finalizer, whatever the Job does.
+    decision.remove_finalizer()
+}
+
+fn next(request: &Request<'_>) -> UpgradeDecision {
+    // The create of the Job was rejected. If the Job exists, its deletion failed, which delays nothing.
+    let name = commit_job::plan_name(request.name());
+    if let Some(fault) = request.fault
+        && request.world.commit.job(&name).is_none()
+    {
+        return reject(request, Problem::new(fault.reason, fault.message.clone()));
+    }
+    let late = || {
+        let message = "the plan was made too late. Submit another UpgradeRequest";
+        Problem::new(Reason::PlanTimeout, message)
+    };
+    let frozen =
+        freeze(request).and_then(
+            |(plan, state)| match git_plan::step(request, state, &plan) {
+                GitStep::Planned(commit, warnings) => Ok(Next::Store(Box::new(UpgradePlan {
+                    commit: *commit,
+                    warnings: [plan.warnings.clone(), warnings].concat(),
+                    ..plan
+                }))),
+                GitStep::Create(job) => Ok(Next::Create(job)),
+                GitStep::Wait(problem) => Err(NoPlan::Wait(problem)),
+                GitStep::Reject(problem) => Err(NoPlan::Reject(problem)),
+            },
+        );
+    match frozen {
+        Err(NoPlan::Reject(problem)) => reject(request, problem),
+        Err(NoPlan::Wait(problem)) if request.overdue => reject(request, problem),
         Err(NoPlan::Wait(problem)) => request.wait(Reason::Planning, problem.message),
-        Ok(_) if request.overdue => request.reject(Problem::new(
-            Reason::PlanTimeout,
-            "the plan was made too late. Submit another UpgradeRequest",
-        )),
-        Ok(plan) => store(request, plan),
+        Ok(_) if request.overdue => reject(request, late()),
+        Ok(Next::Create(job)) => {
+            let message = format!(
+                "starts Job '{}', which makes the plan of the commit",
+                job.name
+            );
+            request
+                .wait(Reason::Planning, message)
+                .with(Effect::Ensure(job))
+        }
+        Ok(Next::Store(plan)) => store(request, *plan),
+    }
+}
+
+/// The next step of a request without an objection.
+enum Next {
+    Create(Box<api::decide::Manifest>),
+    Store(Box<UpgradePlan>),
+}
+
+fn reject(request: &Request<'_>, problem: Problem) -> UpgradeDecision {
+    delete_job(request, request.reject(problem))
+}
+
+/// Deletes the Job of the plan. A rejected deletion must not keep the request from its next phase: the request owns the
+/// Job.
+fn delete_job(request: &Request<'_>, decision: UpgradeDecision) -> UpgradeDecision {
+    let name = commit_job::plan_name(request.name());
+    let job = request.world.commit.job(&name);
+    let job = job.filter(|job| !job.is_deleting && request.fault.is_none());
+    match job {
+        None => decision,
+        Some(job) => decision.with(Effect::Delete(Target {
+            resource: ResourceType::JOB,
+            namespace: Some(job.namespace.clone()),
+            name: job.name.clone(),
+            uid: job.uid.clone(),
+            version: None,
+            requires_intent: None,
+            optional: true,
+        })),
     }
 }
 
@@ -77,23 +145,15 @@ fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
     status.plan = Some(plan);
     if request.is_dry_run() {
         let verdict = Verdict::succeeded(format!("{summary}. Nothing was changed"));
-        return Decision::status_only(status, UpgradePhase::Succeeded, verdict).remove_finalizer();
+        let decision = Decision::status_only(status, UpgradePhase::Succeeded, verdict);
+        return delete_job(request, decision);
     }
     let verdict = Verdict::working(Reason::Planning, summary);
     Decision::status_only(status, UpgradePhase::Plan, verdict).requeue_at(request.now)
 }
 
 /// Returns the plan. The order of the checks is that of their cost for the user: first those about the request itself.
-fn freeze(request: &Request<'_>) -> Result<UpgradePlan, NoPlan> {
-    match request.world.commit {
-        CommitStep::Available => {}
-        CommitStep::Missing => {
-            return rejected(
-                Reason::CommitNotAvailable,
-                "this version of the operator cannot change the version in Git. Change it there yourself".to_owned(),
-            );
-        }
-    }
+fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPlan> {
     let Some(state) = &request.world.app else {
         // The ManagedApp may have been created together with the request.
         return Err(NoPlan::Wait(Problem::new(
@@ -110,17 +170,40 @@ fn freeze(request: &Request<'_>) -> Result<UpgradePlan, NoPlan> {
     };
     let volumes = volumes(request, objects)?;
     let workloads = workloads(request, objects)?;
-    Ok(UpgradePlan {
+    let plan = UpgradePlan {
         app_uid: state.app.metadata.uid.clone().unwrap_or_default(),
         flux_objects,
         revision: observed.git.map(|git| git.revision),
         release: observed.release,
         chart,
+        commit: PlannedCommit::default(),
+        scale_down_policy: scale_down_policy(state),
         workloads,
         volumes,
         unprotected_volumes: observed.unprotected_volumes,
+        warnings: warnings(state),
         timeouts: PhaseTimeouts::default(),
-    })
+    };
+    Ok((plan, state))
+}
+
+/// Returns how long the workloads stay stopped. A hook before the upgrade may need the old version, for example its
+/// database. Hooks that are not known count as such.
+fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
+    match state.has_upgrade_hooks {
+        Some(false) => ScaleDownPolicy::UntilUpgraded,
+        Some(true) | None => ScaleDownPolicy::UntilSnapshotReady,
+    }
+}
+
+/// Returns facts about the release that do not prevent the upgrade.
+fn warnings(state: &AppState) -> Vec<String> {
+    let uninstalls = state
+        .world
+        .release()
+        .is_some_and(|helm| helm.uninstalls_on_failure);
+    let text = "Flux uninstalls the release after a failed upgrade, which may delete its volumes";
+    uninstalls.then(|| text.to_owned()).into_iter().collect()
 }
 
 /// Returns the observed state of the application, if it is healthy or need not be. The stored status of the ManagedApp

@@ -3,8 +3,8 @@
 use api::{
     Reason, Timestamp, Verdict,
     apps::{
-        PlannedVolume, TakenSnapshot, UPGRADE_REQUEST, UpgradePhase, UpgradePlan,
-        upgrade_condition, upgrade_intent,
+        PlannedVolume, ScaleDownPolicy, TakenSnapshot, UPGRADE_REQUEST, UpgradePhase, UpgradePlan,
+        UpgradeRequestStatus, upgrade_condition, upgrade_intent,
     },
     decide::{ConditionUpdate, Decision, Effect, LiveRead, Manifest, ResourceType},
     names,
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{
-    MAX_AGE, Request, UpgradeDecision, guard, read, scale_down,
+    MAX_AGE, Request, UpgradeDecision, git_commit, guard, health_check, read, scale_down,
     storage::{SnapshotView, VOLUME_SNAPSHOT, VolumeState},
     undo,
     world::UpgradeWorld,
@@ -95,7 +95,7 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     let mut status = request.stored.clone();
     status.snapshots = taken;
     let Some(waiting) = waiting else {
-        return ready(request, status.snapshots);
+        return ready(request, plan, status);
     };
     if request.overdue {
         return request.fail(&too_late(request, plan, &waiting));
@@ -238,19 +238,59 @@ fn too_late(request: &Request<'_>, plan: &UpgradePlan, waiting: &str) -> Problem
     Problem::new(reason, waiting)
 }
 
-/// All snapshots are ready. The next step would change the version in Git, and does not exist: the application returns
-/// to its state before.
-fn ready(request: &Request<'_>, taken: Vec<TakenSnapshot>) -> UpgradeDecision {
-    let mut decision = request.fail(&Problem::new(
-        Reason::CommitNotAvailable,
-        "this version of the operator cannot change the version in Git",
-    ));
+/// All snapshots are ready. The next step changes the version in Git, after the old version runs again if the plan says so.
+fn ready(
+    request: &Request<'_>,
+    plan: &UpgradePlan,
+    status: UpgradeRequestStatus,
+) -> UpgradeDecision {
+    let count = status.snapshots.len();
+    let mut decision = match plan.scale_down_policy {
+        ScaleDownPolicy::UntilUpgraded => git_commit::begin(request, status),
+        ScaleDownPolicy::UntilSnapshotReady => restart(request, plan, status),
+    };
     decision.conditions.push(ConditionUpdate {
         kind: upgrade_condition::SNAPSHOT_READY,
         value: Some(true),
         reason: Reason::SnapshotsTaken,
-        message: format!("{} snapshots are ready", taken.len()),
+        message: format!("{count} snapshots are ready"),
     });
-    decision.status.snapshots = taken;
     decision
+}
+
+/// Starts the old version again, and waits until it is healthy. Flux stays suspended.
+fn restart(
+    request: &Request<'_>,
+    plan: &UpgradePlan,
+    mut status: UpgradeRequestStatus,
+) -> UpgradeDecision {
+    let now = Time(time::whole(request.now));
+    let started = status.restarted_at.get_or_insert(now.clone()).0;
+    let end = time::after(started, plan.timeouts.health_check.into());
+    let workloads = plan.workloads.iter();
+    let restores: Vec<Effect> = workloads
+        .filter_map(|planned| {
+            let live = request.world.workload(planned)?;
+            live.needs_restore(planned).then(|| live.restore(planned))
+        })
+        .collect();
+    let health = health_check::of_workloads(request, plan);
+    let message = match health {
+        Ok(()) if restores.is_empty() => {
+            if let Some(downtime) = &mut status.downtime {
+                downtime.to.get_or_insert(now);
+            }
+            return git_commit::begin(request, status);
+        }
+        Ok(()) => "starts the old version again".to_owned(),
+        Err(problem) => format!("waits for the old version: {}", problem.message),
+    };
+    if request.overdue || end <= request.now {
+        return request.fail(&Problem::new(Reason::Unhealthy, message));
+    }
+    let verdict = Verdict::working(Reason::Snapshotting, message);
+    let decision = Decision::status_only(status, UpgradePhase::Snapshot, verdict)
+        .requeue_at(time::after(request.now, MAX_AGE))
+        .requeue_at(end);
+    restores.into_iter().fold(decision, Decision::with)
 }

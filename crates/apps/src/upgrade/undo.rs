@@ -3,6 +3,8 @@
 //! First the replica counts, so that the application runs again. Then Flux, each object before the one that applies it.
 //! Last, the evidence: every object is read from the API server itself. A cache may lack the last write of the phase
 //! that failed, and such a write may even arrive later, so a request does not end before [`SETTLE_TIME`].
+//!
+//! After the commit, the snapshots are kept: they are the only way back to the data from before.
 
 use std::time::Duration;
 
@@ -21,8 +23,8 @@ use serde_json::{Value, json};
 use super::{
     MAX_AGE, Request, UpgradeDecision,
     flux_target::{FluxTarget, REQUESTED_AT, resume_token},
-    snapshot,
-    storage::Snapshots,
+    git_commit, snapshot,
+    storage::{SnapshotView, Snapshots},
     without_stop,
 };
 
@@ -35,7 +37,7 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// Decides about a request in `Undo`, in deletion or not.
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
-    if let Some(fault) = request.fault {
+    if let Some(fault) = request.fault.filter(|_| !request.refused) {
         return wait(request, fault.to_string()).requeue_at(time::after(request.now, RETRY));
     }
     let Some(plan) = request.plan() else {
@@ -45,7 +47,7 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     let deleted = deletions(request);
     if !restored.is_empty() || !deleted.is_empty() {
         let message = if restored.is_empty() {
-            "deletes the snapshots of the request"
+            "deletes the snapshots and the Jobs of the request"
         } else {
             "restores the replica counts"
         };
@@ -76,7 +78,7 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
         return wait(request, message);
     }
     if request.now < settled {
-        let message = "everything is as before; waits for late writes of the phase that failed";
+        let message = "all objects are restored; waits for late writes of the phase that failed";
         return wait(request, message).requeue_at(settled);
     }
     end(request, evidence(request, plan))
@@ -150,7 +152,14 @@ fn wait(request: &Request<'_>, message: impl Into<String>) -> UpgradeDecision {
 fn may_have_scaled(request: &Request<'_>) -> bool {
     let failure = request.stored.failure.as_ref();
     failure.is_none_or(|failure| match failure.phase {
-        UpgradePhase::ScaleDown | UpgradePhase::Snapshot | UpgradePhase::Undo => true,
+        // Flux and the operator have restored all replica counts. Later changes are those of others.
+        UpgradePhase::Reconcile | UpgradePhase::HealthCheck => {
+            request.stored.replicas_restored_at.is_none()
+        }
+        UpgradePhase::ScaleDown
+        | UpgradePhase::Snapshot
+        | UpgradePhase::GitCommit
+        | UpgradePhase::Undo => true,
         UpgradePhase::Pending
         | UpgradePhase::Plan
         | UpgradePhase::Suspend
@@ -159,8 +168,16 @@ fn may_have_scaled(request: &Request<'_>) -> bool {
     })
 }
 
+/// Returns whether the commit is on the branch, or may be there.
+fn may_be_committed(request: &Request<'_>) -> bool {
+    let failure = request.stored.failure.as_ref();
+    let is_unknown = failure.is_some_and(|one| one.reason == Reason::PushOutcomeUnknown.name());
+    request.stored.commit.is_some() || is_unknown
+}
+
 fn may_have_snapshots(request: &Request<'_>) -> bool {
     request.stored.workloads_stopped_at.is_some()
+        && !may_be_committed(request)
         && request.world.snapshots != Snapshots::NotInstalled
 }
 
@@ -182,14 +199,24 @@ fn restores(request: &Request<'_>, plan: &UpgradePlan) -> Vec<Effect> {
 /// Returns the deletions of the snapshots of the request. A snapshot that is not ready would block the deletion of its
 /// claim.
 fn deletions(request: &Request<'_>) -> Vec<Effect> {
-    let all = request.world.snapshots.all().iter();
-    all.filter(|one| !one.is_deleting)
-        .map(|one| Effect::Delete(one.target()))
+    let all = snapshots_to_delete(request).iter();
+    let snapshots = all
+        .filter(|one| !one.is_deleting)
+        .map(|one| Effect::Delete(one.target()));
+    git_commit::job_deletions(request)
+        .chain(snapshots)
         .collect()
 }
 
+fn snapshots_to_delete<'a>(request: &Request<'a>) -> &'a [SnapshotView] {
+    if may_be_committed(request) {
+        return &[];
+    }
+    request.world.snapshots.all()
+}
+
 fn remaining_snapshot(request: &Request<'_>) -> Option<String> {
-    let first = request.world.snapshots.all().first()?;
+    let first = snapshots_to_delete(request).first()?;
     let by = match first.finalizers.as_slice() {
         [] => String::new(),
         finalizers => format!("; it has the finalizers '{}'", finalizers.join("', '")),
@@ -206,25 +233,40 @@ fn is_suspended_by_us(request: &Request<'_>, live: &FluxTarget) -> bool {
     }
 }
 
+/// A change that resumes an object of Flux.
+pub(super) enum Resume {
+    /// Releases the lock in the same write.
+    Claim(Claim),
+    /// Someone removed the lock only.
+    Patch(Effect),
+}
+
+/// Returns the change that resumes an object, or `None` if it is not suspended because of this request.
+pub(super) fn resume_one(request: &Request<'_>, planned: &PlannedFluxObject) -> Option<Resume> {
+    let live = request.world.flux(planned)?;
+    if !is_suspended_by_us(request, live) {
+        return None;
+    }
+    let patch = resume(request.uid(), planned);
+    Some(if live.lock.is_held_by(request.uid()) {
+        Resume::Claim(Claim::release(live.target(), &live.version).with_patch(patch))
+    } else {
+        Resume::Patch(Effect::Patch {
+            target: live.target(),
+            subresource: None,
+            patch,
+        })
+    })
+}
+
 /// Returns the changes that resume Flux: an object before the one that applies it.
 fn resumes(request: &Request<'_>, plan: &UpgradePlan) -> (Vec<Claim>, Vec<Effect>) {
     let (mut claims, mut effects) = (Vec::new(), Vec::new());
     for planned in plan.flux_objects.iter().rev() {
-        let Some(live) = request.world.flux(planned) else {
-            continue;
-        };
-        if !is_suspended_by_us(request, live) {
-            continue;
-        }
-        let patch = resume(request.uid(), planned);
-        if live.lock.is_held_by(request.uid()) {
-            claims.push(Claim::release(live.target(), &live.version).with_patch(patch));
-        } else {
-            effects.push(Effect::Patch {
-                target: live.target(),
-                subresource: None,
-                patch,
-            });
+        match resume_one(request, planned) {
+            Some(Resume::Claim(claim)) => claims.push(claim),
+            Some(Resume::Patch(effect)) => effects.push(effect),
+            None => {}
         }
     }
     (claims, effects)
@@ -277,15 +319,36 @@ fn evidence(request: &Request<'_>, plan: &UpgradePlan) -> Vec<UndoneStep> {
     .collect()
 }
 
+/// Formats the state after the undo, for the message of the request.
+fn after_undo(request: &Request<'_>) -> String {
+    if !may_be_committed(request) {
+        return "Everything is as before".to_owned();
+    }
+    let commit = request.stored.commit.as_ref();
+    let commit = commit.map_or_else(
+        || "The commit may be on the branch".to_owned(),
+        |commit| format!("Commit {} stays on the branch", commit.id),
+    );
+    let taken = request.stored.snapshots.iter();
+    let taken = taken.filter_map(|one| Some(one.taken_at.as_ref()?.0)).min();
+    let taken = taken.map_or_else(String::new, |taken| {
+        format!(". A restore of the snapshots would lose the data written after {taken}")
+    });
+    format!("{commit}, Flux is resumed and all replica counts are restored{taken}")
+}
+
 /// Ends the request with its first failure.
 fn end(request: &Request<'_>, undone: Vec<UndoneStep>) -> UpgradeDecision {
     let mut status = request.stored.clone();
     status.undone = undone;
+    if let Some(downtime) = &mut status.downtime {
+        downtime.to.get_or_insert(Time(time::whole(request.now)));
+    }
     let failure = request.stored.failure.as_ref();
     let reason = failure.and_then(|failure| upgrade_reason(&failure.reason));
     let reason = reason.unwrap_or(Reason::InternalError);
     let text = failure.map_or("the request failed", |failure| failure.message.as_str());
-    let message = format!("{}. Everything is as before", without_stop(text));
+    let message = format!("{}. {}", without_stop(text), after_undo(request));
     let verdict = Verdict::failed(reason, message);
     let mut decision =
         Decision::status_only(status, UpgradePhase::Failed, verdict).remove_finalizer();

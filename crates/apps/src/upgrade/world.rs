@@ -8,11 +8,15 @@ use api::{
 };
 
 use super::{
+    commit_step::CommitStep,
     flux_target::FluxTarget,
     scale_target::{MountingPod, ScaleTarget},
     storage::{AttachedVolume, Snapshots, VolumeState},
 };
-use crate::world::AppWorld;
+use crate::{
+    flux::SourceView,
+    world::{AppWorld, Seen},
+};
 
 /// Observed state of an UpgradeRequest.
 #[derive(Debug, Clone)]
@@ -33,7 +37,11 @@ pub struct UpgradeWorld {
     pub attachments: Vec<AttachedVolume>,
     /// Snapshots of this request.
     pub snapshots: Snapshots,
-    /// Whether the version in Git can be changed.
+    /// The observed state of the application of the plan, from its Flux objects. `None` without a plan.
+    pub live: Option<AppWorld>,
+    /// The GitRepository of the plan. Without a plan, that of the Kustomization of the application.
+    pub source: Seen<SourceView>,
+    /// The Jobs that change the version in Git.
     pub commit: CommitStep,
 }
 
@@ -46,15 +54,8 @@ pub struct AppState {
     pub world: AppWorld,
     /// The Kustomization that applies the Kustomization of the application, if the ManagedApp references one.
     pub parent: Option<NamespacedName>,
-}
-
-/// Whether the version in Git can be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitStep {
-    /// The operator has no such step. A request is rejected before any change.
-    Missing,
-    /// The operator has the step.
-    Available,
+    /// Whether the chart of the deployed release has hooks before an upgrade, or `None` if they are not known.
+    pub has_upgrade_hooks: Option<bool>,
 }
 
 /// Another request.

@@ -1,11 +1,13 @@
 //! A simulated cluster: carries out decisions by the rules of the engine, with its faults, and checks each write.
 
+use std::sync::Arc;
+
 use api::{
     Phase, State, Status, Timestamp,
     apps::{UpgradePhase, UpgradeRequest, UpgradeRequestStatus},
-    claim::{Claim, Lock},
+    claim::Claim,
     deadline::{self, PhaseInput},
-    decide::{Effect, FinalizerAction, Input, LiveRead, Target},
+    decide::{Effect, FinalizerAction, Input, LiveRead, Manifest, Target},
     names,
     phase::Undo,
     time,
@@ -14,16 +16,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::{
+    delivery::{Delivery, Push},
     fixtures::{UID, at, attachment, pod, request, world},
-    objects::{add, bump, mark, patched, scale, take},
+    objects::{add, bump, mark, mark_job, patched, scale, take},
 };
-use crate::upgrade::{
-    UpgradeDecision, decide,
-    flux_target::FluxTarget,
-    progress,
-    scale_target::{Scale, ScaleTarget},
-    storage::{SnapshotView, Snapshots},
-    world::UpgradeWorld,
+use crate::{
+    upgrade::{
+        UpgradeDecision, decide,
+        flux_target::{FluxTarget, REQUESTED_AT},
+        progress,
+        scale_target::{Scale, ScaleTarget},
+        storage::{SnapshotView, Snapshots},
+        world::UpgradeWorld,
+    },
+    world::Seen,
 };
 
 /// Maximum number of reconciliations of a run.
@@ -72,14 +78,25 @@ pub(super) struct Cluster {
     pub(super) snapshots_grow: bool,
     /// Whether a finalizer keeps deleted snapshots.
     pub(super) keep_snapshots: bool,
+    /// Git, Flux and Helm.
+    pub(super) delivery: Delivery,
 }
 
 /// A reconciliation that did not complete.
 struct Aborted;
 
 impl Cluster {
+    /// A cluster whose Git server rejects each push, so that each request is undone.
     pub(super) fn new() -> Self {
         Self::with(world())
+    }
+
+    /// A cluster with this behavior of the Git server.
+    pub(super) fn pushing(push: Push) -> Self {
+        Self {
+            delivery: Delivery::new(push),
+            ..Self::new()
+        }
     }
 
     pub(super) fn with(real: UpgradeWorld) -> Self {
@@ -100,6 +117,7 @@ impl Cluster {
             snapshots_work: true,
             snapshots_grow: false,
             keep_snapshots: false,
+            delivery: Delivery::new(Push::Rejected),
         }
     }
 
@@ -315,7 +333,8 @@ impl Cluster {
         for effect in &decision.effects {
             let intent = match effect {
                 Effect::Ensure(one) | Effect::Apply(one) => {
-                    assert!(!is_deleting, "{} is created during the deletion", one.name);
+                    let may_create = !is_deleting || one.undoing;
+                    assert!(may_create, "{} is created during the deletion", one.name);
                     one.requires_intent.as_deref()
                 }
                 Effect::Delete(target) | Effect::Patch { target, .. } => {
@@ -374,6 +393,7 @@ impl Cluster {
                 self.cache
                     .flux
                     .sort_by_key(|one| (one.kind, one.name.clone()));
+                self.cache.live.clone_from(&self.real.live);
             }
             "StatefulSet" | "Deployment" | "CronJob" => {
                 let is_it =
@@ -384,6 +404,7 @@ impl Cluster {
             }
             "VolumeSnapshot" => self.cache.snapshots = self.real.snapshots.clone(),
             "PersistentVolumeClaim" => self.cache.volumes = self.real.volumes.clone(),
+            "Job" => self.cache.commit = self.real.commit.clone(),
             "UpgradeRequest" => self.cache.others = self.real.others.clone(),
             other => panic!("{other} is read"),
         }
@@ -407,8 +428,12 @@ impl Cluster {
                 patch,
             } => match target.resource.kind {
                 "Kustomization" | "HelmRelease" => self.patch_flux(target, patch),
+                "GitRepository" => self.patch_source(target, patch),
                 _ => self.patch_workload(target, *subresource, patch),
             },
+            Effect::Ensure(manifest) if manifest.resource.kind == "Job" => {
+                self.create_job(manifest)
+            }
             Effect::Ensure(manifest) => {
                 if self
                     .real
@@ -440,7 +465,15 @@ impl Cluster {
             }
             Effect::Delete(target) => {
                 let uid = target.uid.clone();
+                let is_job = target.resource.kind == "Job";
                 self.write(&format!("delete {}", target.name), |cluster, is_cached| {
+                    if is_job {
+                        mark_job(&mut cluster.real.commit, &uid);
+                        if is_cached {
+                            mark_job(&mut cluster.cache.commit, &uid);
+                        }
+                        return;
+                    }
                     mark(&mut cluster.real.snapshots, &uid);
                     if is_cached {
                         mark(&mut cluster.cache.snapshots, &uid);
@@ -449,6 +482,42 @@ impl Cluster {
             }
             Effect::Apply(manifest) => panic!("{} is applied", manifest.name),
         }
+    }
+
+    fn create_job(&mut self, manifest: &Manifest) -> Result<(), Aborted> {
+        if self.real.commit.job(&manifest.name).is_some() {
+            self.cache.commit = self.real.commit.clone();
+            return Ok(());
+        }
+        let job = Delivery::created(manifest);
+        self.write(&format!("create {}", job.name), |cluster, is_cached| {
+            cluster.real.commit.jobs.push(job.clone());
+            if is_cached {
+                cluster.cache.commit.jobs.push(job);
+            }
+        })
+    }
+
+    fn patch_source(&mut self, target: &Target, patch: &Value) -> Result<(), Aborted> {
+        let is_current = self.real.source.present().is_some_and(|one| {
+            Some(&one.version) == target.version.as_ref() && one.uid == target.uid
+        });
+        if !is_current {
+            self.cache.source = self.real.source.clone();
+            return Err(Aborted);
+        }
+        let token = patch["metadata"]["annotations"][REQUESTED_AT].as_str();
+        let token = token.map(str::to_owned);
+        self.write("patch GitRepository", |cluster, is_cached| {
+            if let Seen::Present(one) = &mut cluster.real.source {
+                let one = Arc::make_mut(one);
+                one.requested = token;
+                bump(&mut one.version);
+            }
+            if is_cached {
+                cluster.cache.source = cluster.real.source.clone();
+            }
+        })
     }
 
     fn patch_flux(&mut self, target: &Target, patch: &Value) -> Result<(), Aborted> {
@@ -460,6 +529,10 @@ impl Cluster {
             self.cache.flux = self.real.flux.clone();
             return Err(Aborted);
         };
+        // Pitfall 4: the old version must not be applied to data that the snapshots do not have.
+        if self.phase() == UpgradePhase::Reconcile && target.resource.kind == "HelmRelease" {
+            assert_eq!(self.delivery.requested, "2.0.0");
+        }
         let name = format!("patch {} {}", target.resource.kind, patch["spec"]);
         self.write(&name, |cluster, is_cached| {
             patched(&mut cluster.real.flux[index], patch);
@@ -491,6 +564,8 @@ impl Cluster {
         let is_stop = patch["spec"]["replicas"] == 0 || patch["spec"]["suspend"] == true;
         if is_stop {
             self.check_confirmed();
+        } else if self.phase() == UpgradePhase::Reconcile {
+            assert_eq!(self.delivery.release.chart_version, "2.0.0");
         }
         assert_eq!(subresource.is_some(), target.resource.kind != "CronJob");
         let name = format!("scale {} {}", target.name, patch["spec"]);
@@ -505,22 +580,6 @@ impl Cluster {
                 *cached = written;
             }
         })
-    }
-
-    /// No workload may be stopped before Flux has confirmed its suspension: it would scale the workload up again.
-    fn check_confirmed(&self) {
-        for one in &self.real.flux {
-            assert!(
-                one.lock.is_held_by(UID) && one.has_confirmed(UID),
-                "{one:?}"
-            );
-        }
-    }
-
-    /// No snapshot may be taken while something writes to a volume.
-    fn check_stopped(&self) {
-        assert!(self.real.pods.is_empty() && self.real.attachments.is_empty());
-        assert!(self.real.workloads.iter().all(ScaleTarget::is_stopped));
     }
 
     /// The controllers of the cluster work.
@@ -563,6 +622,9 @@ impl Cluster {
             }
             self.real.pods.clear();
         }
+        let mut delivery = self.delivery.clone();
+        delivery.tick(&mut self.real, self.flux_works, self.now);
+        self.delivery = delivery;
         let (works, now, is_kept) = (self.snapshots_work, self.now, self.keep_snapshots);
         if let Snapshots::Found(all) = &mut self.real.snapshots {
             all.retain(|one| !one.is_deleting || is_kept);
@@ -574,22 +636,5 @@ impl Cluster {
                 }
             }
         }
-    }
-
-    /// Checks that the cluster is as before the request: nothing locked, and nothing at zero.
-    pub(super) fn assert_restored(&self, context: &str) {
-        let before = world();
-        for (was, is) in before.flux.iter().zip(&self.real.flux) {
-            assert_eq!(is.lock, Lock::Free, "{context}: {:?}", is.kind);
-            assert_eq!(is.suspend, was.suspend, "{context}: {:?}", is.kind);
-        }
-        for (was, is) in before.workloads.iter().zip(&self.real.workloads) {
-            assert_eq!(is.planned(true), was.planned(true), "{context}");
-        }
-        assert!(
-            self.real.snapshots.all().iter().all(|one| one.is_deleting),
-            "{context}"
-        );
-        assert!(!self.has_finalizer, "{context}");
     }
 }

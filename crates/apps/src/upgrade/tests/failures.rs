@@ -89,7 +89,7 @@ fn s1_11_progress_extends_the_time_of_a_snapshot() {
         "90 minutes with progress"
     );
     cluster.snapshots_work = true;
-    assert_eq!(ended(&mut cluster).0, "CommitNotAvailable");
+    assert_eq!(ended(&mut cluster).0, "PushRejected");
 }
 
 /// An error of a snapshot can disappear again, so it ends nothing.
@@ -110,7 +110,7 @@ fn an_error_of_a_snapshot_appears_only_in_the_message() {
         cluster.message()
     );
     cluster.snapshots_work = true;
-    assert_eq!(ended(&mut cluster).0, "CommitNotAvailable");
+    assert_eq!(ended(&mut cluster).0, "PushRejected");
     cluster.assert_restored("error");
 }
 
@@ -225,7 +225,7 @@ fn a_replaced_token_is_set_again() {
     live.version = "99".to_owned();
     cluster.sync();
     cluster.flux_works = true;
-    assert_eq!(ended(&mut cluster).0, "CommitNotAvailable");
+    assert_eq!(ended(&mut cluster).0, "PushRejected");
     let count = cluster
         .writes
         .iter()
@@ -245,7 +245,7 @@ fn r30_the_plan_is_frozen_before_the_first_change() {
         let mut cluster = in_phase(phase);
         let plan = cluster.status().plan;
         cluster.real.app = None;
-        assert_eq!(ended(&mut cluster).0, "CommitNotAvailable", "{phase:?}");
+        assert_eq!(ended(&mut cluster).0, "PushRejected", "{phase:?}");
         assert_eq!(cluster.status().plan, plan);
         assert_eq!(cluster.status().snapshots.len(), 2);
         cluster.assert_restored("frozen");

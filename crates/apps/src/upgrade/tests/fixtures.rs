@@ -5,8 +5,8 @@ use std::sync::Arc;
 use api::{
     Timestamp,
     apps::{
-        FluxKind, FluxRef, ManagedApp, ManagedAppSpec, NamespacedName, ScalableKind, TargetVersion,
-        UpgradeRequest, UpgradeRequestSpec,
+        AppGit, ChartField, FluxKind, FluxRef, ManagedApp, ManagedAppSpec, NamespacedName,
+        ScalableKind, TargetVersion, UpgradeRequest, UpgradeRequestSpec,
     },
     claim::Lock,
     pod::NamedRef,
@@ -14,15 +14,20 @@ use api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pods::Rollout;
 
+use super::delivery::{revision, source_before};
 use crate::{
-    flux::{Attempt, FluxCondition, FluxObject, HelmReleaseView, KustomizationView, ReleaseEntry},
+    flux::{
+        Attempt, FluxCondition, FluxObject, HelmReleaseView, KustomizationView, ReleaseEntry,
+        SourceRef, SourceView,
+    },
     health::Member,
     object::{ObjectId, ObjectKind},
     upgrade::{
+        commit_step::CommitStep,
         flux_target::FluxTarget,
         scale_target::{MountingPod, Scale, ScaleTarget},
         storage::{AttachedVolume, SnapshotClass, Snapshots, VolumeState},
-        world::{AppState, CommitStep, UpgradeWorld},
+        world::{AppState, UpgradeWorld},
     },
     volumes::Mounts,
     workload::{ClaimView, WorkloadView},
@@ -41,7 +46,7 @@ fn shop(name: &str) -> NamespacedName {
     NamespacedName::new("shop", name)
 }
 
-pub(super) fn request() -> UpgradeRequest {
+pub(in crate::upgrade) fn request() -> UpgradeRequest {
     let mut request = UpgradeRequest::new(
         "up",
         UpgradeRequestSpec {
@@ -136,14 +141,14 @@ fn claim(name: &str) -> ClaimMember {
     }
 }
 
-fn app_world() -> AppWorld {
+pub(super) fn app_world() -> AppWorld {
     let mut web = workload(ObjectKind::Deployment, "web", 2);
     web.mounts.claims.clear();
     AppWorld {
         kustomization_name: shop("shop"),
         kustomization: Seen::Present(Arc::new(KustomizationView {
             flux: flux(),
-            revision: Some("main@sha1:0123".to_owned()),
+            revision: Some(revision(1)),
             inventory: Some([].into()),
             source: Some(SourceRef {
                 kind: "GitRepository".to_owned(),
@@ -251,6 +256,18 @@ pub(super) fn attachment() -> AttachedVolume {
     }
 }
 
+pub(super) fn source() -> SourceView {
+    SourceView {
+        name: shop("shop"),
+        uid: "source".to_owned(),
+        version: "1".to_owned(),
+        url: "https://git.example.org/shop".to_owned(),
+        branch: "main".to_owned(),
+        revision: Some(revision(1)),
+        ..SourceView::default()
+    }
+}
+
 /// The observed state of a healthy application, before the request begins.
 pub(super) fn world() -> UpgradeWorld {
     let spec = ManagedAppSpec {
@@ -259,12 +276,22 @@ pub(super) fn world() -> UpgradeWorld {
             namespace: None,
         },
         helm_release_ref: None,
+        git: Some(AppGit {
+            url: None,
+            branch: None,
+            credentials_secret_ref: NamedRef {
+                name: "git".to_owned(),
+            },
+            author: None,
+            chart: ChartField::default(),
+        }),
     };
     UpgradeWorld {
         app: Some(AppState {
             app: Arc::new(ManagedApp::new("shop", spec)),
             world: app_world(),
             parent: None,
+            has_upgrade_hooks: Some(false),
         }),
         others: Vec::new(),
         flux: vec![
@@ -284,6 +311,8 @@ pub(super) fn world() -> UpgradeWorld {
         volumes: vec![volume("data"), volume("media")],
         attachments: vec![attachment()],
         snapshots: Snapshots::Found(Vec::new()),
-        commit: CommitStep::Available,
+        live: None,
+        source: source_before(),
+        commit: CommitStep::default(),
     }
 }

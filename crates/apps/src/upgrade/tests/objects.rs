@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::upgrade::{
+    commit_step::CommitStep,
     flux_target::{FluxTarget, REQUESTED_AT},
     scale_target::{Scale, ScaleTarget},
     storage::{ContentView, SnapshotView, Snapshots},
@@ -28,6 +29,12 @@ pub(super) fn mark(snapshots: &mut Snapshots, uid: &str) {
         for one in all.iter_mut().filter(|one| one.uid == uid) {
             one.is_deleting = true;
         }
+    }
+}
+
+pub(super) fn mark_job(step: &mut CommitStep, uid: &str) {
+    for one in step.jobs.iter_mut().filter(|one| one.uid == uid) {
+        one.is_deleting = true;
     }
 }
 

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use api::{
     Reason,
-    apps::{FluxKind, NamespacedName, UpgradePhase},
+    apps::{AppGit, FluxKind, ManagedAppSpec, NamespacedName, ScaleDownPolicy, UpgradePhase},
 };
 
 use super::{
     cluster::Cluster,
+    delivery::revision,
     fixtures::{flux_target, helm, member, workload, world},
 };
 use crate::{
     discover::Problem,
-    flux::HelmReleaseView,
+    flux::{HelmReleaseView, SourceView},
     object::{ObjectId, ObjectKind},
     overlap::Overlap,
     upgrade::{
@@ -43,6 +44,20 @@ fn with_helm(world: &mut UpgradeWorld, change: impl FnOnce(&mut HelmReleaseView)
     app(world).helm_release = Ok(Some((name, Seen::Present(Arc::new(view)))));
 }
 
+fn managed(world: &mut UpgradeWorld) -> &mut ManagedAppSpec {
+    &mut Arc::make_mut(&mut world.app.as_mut().unwrap().app).spec
+}
+
+fn with_git(world: &mut UpgradeWorld, change: impl FnOnce(&mut AppGit)) {
+    change(managed(world).git.as_mut().unwrap());
+}
+
+fn with_source(world: &mut UpgradeWorld, change: impl FnOnce(&mut SourceView)) {
+    let mut view = world.source.present().unwrap().clone();
+    change(&mut view);
+    world.source = Seen::Present(Arc::new(view));
+}
+
 /// Returns a request that has ended, or has left `Plan`.
 fn planned(change: impl FnOnce(&mut UpgradeWorld), allow_unhealthy: bool) -> Cluster {
     let mut world = world();
@@ -56,7 +71,7 @@ fn planned(change: impl FnOnce(&mut UpgradeWorld), allow_unhealthy: bool) -> Clu
 /// Each of these states rejects the request, and nothing is changed.
 #[test]
 fn a_request_is_rejected_before_any_change() {
-    let table: [(Change, &str); 29] = [
+    let table: [(Change, &str); 36] = [
         (|world| world.app = None, "AppNotFound"),
         (
             |world| {
@@ -185,6 +200,28 @@ fn a_request_is_rejected_before_any_change() {
             |world| world.workloads[0].deletes_claims = true,
             "PVCsDeletedOnScaleDown",
         ),
+        (|world| managed(world).git = None, "NoVersionPath"),
+        (
+            |world| with_git(world, |git| git.chart.file = Some("../x".to_owned())),
+            "NoVersionPath",
+        ),
+        (
+            |world| world.source = Seen::NotInstalled,
+            "FluxNotInstalled",
+        ),
+        (|world| world.source = Seen::Absent, "FluxObjectNotFound"),
+        (
+            |world| with_source(world, |source| source.pinned = Some("tag: v1".to_owned())),
+            "SourcePinned",
+        ),
+        (
+            |world| with_source(world, |source| source.is_verified = true),
+            "SignatureRequired",
+        ),
+        (
+            |world| with_source(world, |source| source.is_suspended = true),
+            "AlreadySuspended",
+        ),
         // The watches do not have these objects yet. After two minutes, the request is rejected.
         (|world| world.volumes.clear(), "PlanTimeout"),
         (|world| world.workloads.clear(), "PlanTimeout"),
@@ -233,7 +270,7 @@ fn r31_the_plan_has_the_version_of_the_live_release() {
     assert_eq!((&*plan.chart.from, &*plan.chart.to), ("1.0.0", "2.0.0"));
     let release = plan.release.unwrap();
     assert_eq!((&*release.chart_version, release.version), ("1.0.0", 3));
-    assert_eq!(plan.revision.as_deref(), Some("main@sha1:0123"));
+    assert_eq!(plan.revision, Some(revision(1)));
 }
 
 /// S1.5: all workloads that mount a volume are stopped, in the inventory or not. S1.6: a HelmRelease is never scaled.
@@ -325,4 +362,52 @@ fn a_parent_is_suspended_and_confirmed_before_its_children() {
     cluster.flux_works = true;
     cluster.run_until(|cluster| cluster.phase() == UpgradePhase::ScaleDown);
     assert!(cluster.real.flux.iter().all(|one| one.is_suspended()));
+}
+
+/// The change in Git is frozen with the values of the step, and the facts that its author should know.
+#[test]
+fn the_plan_has_the_commit_of_the_step() {
+    let cluster = planned(
+        |world| with_helm(world, |helm| helm.uninstalls_on_failure = true),
+        false,
+    );
+    let plan = cluster.status().plan.unwrap();
+    let commit = &plan.commit;
+    assert_eq!(revision(1), format!("main@sha1:{}", commit.base));
+    assert_eq!(
+        (&*commit.url, &*commit.branch, &*commit.credentials_secret),
+        ("https://git.example.org/shop", "main", "git")
+    );
+    assert_eq!(commit.author.email, "orchestrator@shop.invalid");
+    let edit = &commit.edits[0];
+    assert_eq!((&*edit.from, &*edit.to), ("1.0.0", "2.0.0"));
+    assert_eq!(commit.source.revision, Some(revision(1)));
+    assert_eq!(plan.warnings.len(), 2, "{:?}", plan.warnings);
+    assert!(
+        plan.warnings[0].contains("uninstalls"),
+        "{:?}",
+        plan.warnings
+    );
+    assert!(
+        plan.warnings[1].contains("2 commits"),
+        "{:?}",
+        plan.warnings
+    );
+}
+
+/// Pitfall 12: hooks before the upgrade, and hooks that are not known, need the old version.
+#[test]
+fn hooks_before_the_upgrade_decide_how_long_workloads_stay_stopped() {
+    for (hooks, expected) in [
+        (Some(false), ScaleDownPolicy::UntilUpgraded),
+        (Some(true), ScaleDownPolicy::UntilSnapshotReady),
+        (None, ScaleDownPolicy::UntilSnapshotReady),
+    ] {
+        let cluster = planned(
+            |world| world.app.as_mut().unwrap().has_upgrade_hooks = hooks,
+            false,
+        );
+        let plan = cluster.status().plan.unwrap();
+        assert_eq!(plan.scale_down_policy, expected, "{hooks:?}");
+    }
 }

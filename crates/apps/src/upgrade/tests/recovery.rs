@@ -93,7 +93,7 @@ fn requests_of_an_application_run_one_after_another() {
             cluster.sync();
         }
         cluster.run();
-        assert_eq!(cluster.reason(), "CommitNotAvailable", "{context}");
+        assert_eq!(cluster.reason(), "PushRejected", "{context}");
     }
 }
 
@@ -153,7 +153,7 @@ fn a_lock_of_a_deleted_request_is_recovered() {
                 ],
                 "{uid}"
             );
-            assert_eq!(cluster.reason(), "CommitNotAvailable");
+            assert_eq!(cluster.reason(), "PushRejected");
             cluster.assert_restored("recovered");
             cluster.writes.len()
         };

@@ -4,10 +4,9 @@ use api::{apps::UpgradePhase, decide::FinalizerAction, status::condition};
 
 use super::{
     cluster::{Cluster, Fault},
+    delivery::revision,
     fixtures::at,
 };
-use crate::upgrade::world::CommitStep;
-
 const CHANGING: [UpgradePhase; 4] = [
     UpgradePhase::Suspend,
     UpgradePhase::ScaleDown,
@@ -22,7 +21,7 @@ pub(super) fn writes() -> usize {
     cluster.writes.len()
 }
 
-/// Without the step that changes Git, each request ends as before.
+/// A request whose push is rejected ends as before.
 #[test]
 fn a_run_stops_the_application_takes_snapshots_and_undoes_everything() {
     let mut cluster = Cluster::new();
@@ -35,11 +34,12 @@ fn a_run_stops_the_application_takes_snapshots_and_undoes_everything() {
             UpgradePhase::Suspend,
             UpgradePhase::ScaleDown,
             UpgradePhase::Snapshot,
+            UpgradePhase::GitCommit,
             UpgradePhase::Undo,
             UpgradePhase::Failed,
         ]
     );
-    assert_eq!(cluster.reason(), "CommitNotAvailable");
+    assert_eq!(cluster.reason(), "PushRejected");
     let status = cluster.status();
     let plan = status.plan.as_ref().unwrap();
     let replicas: Vec<_> = plan
@@ -51,7 +51,7 @@ fn a_run_stops_the_application_takes_snapshots_and_undoes_everything() {
         replicas,
         [("backup", None), ("files", Some(1)), ("db", Some(3))]
     );
-    assert_eq!(plan.revision.as_deref(), Some("main@sha1:0123"));
+    assert_eq!(plan.revision, Some(revision(1)));
     assert_eq!((&*plan.chart.from, &*plan.chart.to), ("1.0.0", "2.0.0"));
     assert_eq!(status.snapshots.len(), 2);
     assert!(status.snapshots.iter().all(|one| one.ready_at.is_some()));
@@ -129,8 +129,11 @@ fn r35_a_fault_at_any_write_leaves_nothing_locked_and_nothing_at_zero() {
             cluster.run();
             let context = format!("{fault:?}: {:?}", cluster.writes);
             cluster.assert_restored(&context);
-            assert_eq!(cluster.reason(), "CommitNotAvailable", "{context}");
-            let creates = cluster.writes.iter().filter(|one| one.contains("create"));
+            assert_eq!(cluster.reason(), "PushRejected", "{context}");
+            let creates = cluster
+                .writes
+                .iter()
+                .filter(|one| one.contains("create shop-"));
             assert_eq!(creates.count(), 2, "{context}");
         }
     }
@@ -169,50 +172,29 @@ fn r32_the_deadline_of_each_phase_is_stored_when_it_begins() {
     );
 }
 
-/// R36, R41, S1.9: a dry run changes nothing but its own status, and never has a finalizer.
+/// R36, R41, S1.9: a dry run changes nothing but its own status and its own Job, and never has a finalizer.
 #[test]
 fn r36_a_dry_run_touches_nothing() {
-    for (commit, phase, reason) in [
-        (CommitStep::Available, UpgradePhase::Succeeded, "Succeeded"),
-        (
-            CommitStep::Missing,
-            UpgradePhase::Failed,
-            "CommitNotAvailable",
-        ),
+    for (version, phase, reason) in [
+        ("1.0.0", UpgradePhase::Succeeded, "Succeeded"),
+        ("1.5.0", UpgradePhase::Failed, "GitAheadOfCluster"),
+        ("2.0.0", UpgradePhase::Failed, "NothingToChange"),
     ] {
         let mut cluster = Cluster::new();
         cluster.request.spec.dry_run = true;
-        cluster.real.commit = commit;
-        cluster.sync();
+        cluster.delivery.version = version.to_owned();
         cluster.run_until(|cluster| {
             assert!(!cluster.has_finalizer);
             false
         });
         assert_eq!((cluster.phase(), &*cluster.reason()), (phase, reason));
         let has_plan = cluster.status().plan.is_some();
-        assert_eq!(has_plan, commit == CommitStep::Available);
-        assert!(cluster.writes.iter().all(|write| write.ends_with("status")));
+        assert_eq!(has_plan, phase == UpgradePhase::Succeeded);
+        let others = cluster.writes.iter();
+        let others: Vec<&String> = others.filter(|write| !write.ends_with("status")).collect();
+        assert_eq!(others, ["Plan create up-plan", "Plan delete up-plan"]);
         cluster.assert_restored("dry run");
     }
-}
-
-/// A request whose next step does not exist is rejected before any change.
-#[test]
-fn without_the_git_step_a_request_is_rejected_at_once() {
-    let mut cluster = Cluster::new();
-    cluster.real.commit = CommitStep::Missing;
-    cluster.sync();
-    cluster.run();
-    assert_eq!(cluster.reason(), "CommitNotAvailable");
-    assert_eq!(cluster.phases, [UpgradePhase::Plan, UpgradePhase::Failed]);
-    assert!(cluster.writes.iter().all(|write| write.ends_with("status")));
-    assert!(
-        cluster.message().ends_with("Nothing was changed"),
-        "{}",
-        cluster.message()
-    );
-    assert!(cluster.now <= at(10));
-    cluster.assert_restored("rejected");
 }
 
 /// T8: a finished request releases its object, and never changes again.
@@ -222,7 +204,6 @@ fn a_finished_request_stays_as_it_is() {
     cluster.run();
     let before = cluster.status();
     let count = cluster.writes.len();
-    cluster.real.commit = CommitStep::Missing;
     cluster.real.app = None;
     cluster.sync();
     for _ in 0..5 {

@@ -1,0 +1,366 @@
+//! The part of the plan that is about Git: a Job of `step commit` reads the branch, edits in memory, and pushes nothing.
+
+use api::{
+    Reason,
+    apps::{
+        AppGit, CommitAuthor, PlannedCommit, PlannedDocument, PlannedEdit, PlannedSource,
+        UpgradePlan, upgrade_reason,
+    },
+    decide::Manifest,
+};
+use git::{
+    Commit,
+    edits::{Author, Change, CommitReport, DocumentRef, Edit, Mode, Plan, Request as StepRequest},
+};
+
+use super::{
+    Request,
+    commit_job::{self, PLAN_STEP_TIME, Work},
+    commit_step::{StepJob, StepState},
+    world::AppState,
+};
+use crate::{
+    discover::Problem,
+    flux::{KustomizationView, SourceView, commit_of},
+    world::Seen,
+};
+
+/// Kind of the only source that an upgrade can change.
+const GIT_REPOSITORY: &str = "GitRepository";
+
+/// Path of the version in a HelmRelease.
+const VERSION_FIELD: &str = "spec.chart.spec.version";
+
+/// The next step of the plan.
+pub(super) enum GitStep {
+    /// The plan of the step was read.
+    Planned(Box<PlannedCommit>, Vec<String>),
+    /// The Job does not exist.
+    Create(Box<Manifest>),
+    /// The Job works.
+    Wait(Problem),
+    /// The request is rejected.
+    Reject(Problem),
+}
+
+fn reject(reason: Reason, message: impl Into<String>) -> GitStep {
+    GitStep::Reject(Problem::new(reason, message))
+}
+
+fn wait(message: String) -> GitStep {
+    GitStep::Wait(Problem::new(Reason::PlanTimeout, message))
+}
+
+/// Returns the reason of the API for a reason of the step.
+pub(super) fn reason_of(name: &str) -> Reason {
+    upgrade_reason(name).unwrap_or(Reason::CommitFailed)
+}
+
+/// Returns the first line of the commit message.
+pub(super) fn summary(app: &str, version: &str) -> String {
+    format!("Upgrade {app} to {version}")
+}
+
+/// Returns the next step. `plan` has everything but the change in Git.
+pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) -> GitStep {
+    let target = match Repository::of(request, state) {
+        Ok(target) => target,
+        Err(step) => return step,
+    };
+    let name = commit_job::plan_name(request.name());
+    let Some(job) = request.world.commit.job(&name) else {
+        return create(request, &target, plan, name);
+    };
+    if job.is_deleting {
+        return wait(format!("waits until an earlier Job '{name}' is deleted"));
+    }
+    match &job.state {
+        StepState::Pending => wait(format!("waits for the Pod of Job '{name}'")),
+        StepState::Blocked(cause) => wait(format!("Job '{name}' does not start: {cause}")),
+        StepState::Running => wait(format!("Job '{name}' reads the branch '{}'", target.branch)),
+        StepState::Ended(why) => reject(
+            Reason::CommitFailed,
+            format!("Job '{name}' ended without a plan: {why}"),
+        ),
+        StepState::Reported(report) => reported(request, job, report, &target, plan),
+    }
+}
+
+/// The repository of an application.
+struct Repository<'a> {
+    git: &'a AppGit,
+    source: &'a SourceView,
+    kustomization: &'a KustomizationView,
+    url: &'a str,
+    branch: &'a str,
+    author: CommitAuthor,
+}
+
+impl<'a> Repository<'a> {
+    /// Returns the repository, or the step that ends or delays the plan.
+    fn of(request: &'a Request<'_>, state: &'a AppState) -> Result<Self, GitStep> {
+        let Some(git) = &state.app.spec.git else {
+            let name = request.app_name();
+            return Err(reject(
+                Reason::NoVersionPath,
+                format!("ManagedApp '{name}' has no 'spec.git'"),
+            ));
+        };
+        let Some(kustomization) = state.world.kustomization.present() else {
+            return Err(wait("the Kustomization is not known yet".to_owned()));
+        };
+        let source = kustomization.source.as_ref();
+        let Some(reference) = source.filter(|source| source.kind == GIT_REPOSITORY) else {
+            return Err(reject(
+                Reason::SourceNotSupported,
+                "the source of the Kustomization is no GitRepository",
+            ));
+        };
+        let id = format!("GitRepository '{}/{}'", reference.namespace, reference.name);
+        let source = match &request.world.source {
+            Seen::Present(source) => source.as_ref(),
+            Seen::NotInstalled => {
+                let message = "the API server does not serve GitRepositories";
+                return Err(reject(Reason::FluxNotInstalled, message));
+            }
+            Seen::NotWatched => {
+                let message = format!("{id} is in a namespace that the operator does not watch");
+                return Err(reject(Reason::NamespaceNotWatched, message));
+            }
+            Seen::Unreadable(why) => {
+                let problem = Problem::new(Reason::FluxObjectUnreadable, format!("{id}: {why}"));
+                return Err(GitStep::Wait(problem));
+            }
+            Seen::Absent => {
+                let message = format!("{id} does not exist");
+                let problem = Problem::new(Reason::FluxObjectNotFound, message);
+                return Err(GitStep::Wait(problem));
+            }
+        };
+        if let Some(pinned) = &source.pinned {
+            let message = format!("{id} does not follow a branch, but '{pinned}'");
+            return Err(reject(Reason::SourcePinned, message));
+        }
+        if source.is_verified {
+            let message = format!("{id} verifies signatures, and commits are not signed");
+            return Err(reject(Reason::SignatureRequired, message));
+        }
+        if source.is_suspended {
+            let message = format!("{id} is suspended, so Flux would not fetch the commit");
+            return Err(reject(Reason::AlreadySuspended, message));
+        }
+        let author = git.author.clone().unwrap_or_else(|| CommitAuthor {
+            name: "Orchestrator".to_owned(),
+            email: format!("orchestrator@{}.invalid", request.namespace()),
+        });
+        Ok(Self {
+            git,
+            source,
+            kustomization,
+            url: git.url.as_deref().unwrap_or(&source.url),
+            branch: git.branch.as_deref().unwrap_or(&source.branch),
+            author,
+        })
+    }
+
+    /// Returns the request in mode Plan.
+    fn request(&self, app: &str, plan: &UpgradePlan) -> StepRequest {
+        let path = self.kustomization.path.as_deref().unwrap_or_default();
+        let path = path.trim_start_matches("./").trim_matches('/');
+        let applied = plan.revision.as_deref().and_then(commit_of);
+        let applied = applied.and_then(|id| match Commit::parse(id) {
+            Ok(commit) => Some(commit),
+            // The revision of another kind of source has no commit. Then nothing is counted.
+            Err(_not_a_commit) => None,
+        });
+        let mut helm = plan.flux_objects.iter().rev();
+        let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
+        let field_path = self.git.chart.field_path.clone();
+        StepRequest {
+            mode: Mode::Plan,
+            branch: self.branch.to_owned(),
+            directory: if path == "." { "" } else { path }.to_owned(),
+            applied,
+            author: Author {
+                name: self.author.name.clone(),
+                email: self.author.email.clone(),
+            },
+            summary: summary(app, &plan.chart.to),
+            edits: vec![Edit {
+                file: self.git.chart.file.clone(),
+                document: DocumentRef {
+                    kind: Some("HelmRelease".to_owned()),
+                    name: helm.map(|helm| helm.name.clone()),
+                    ..DocumentRef::default()
+                },
+                field_path: field_path.unwrap_or_else(|| VERSION_FIELD.to_owned()),
+                change: Change::Version {
+                    to: plan.chart.to.clone(),
+                },
+            }],
+        }
+    }
+}
+
+fn create(
+    request: &Request<'_>,
+    target: &Repository<'_>,
+    plan: &UpgradePlan,
+    name: String,
+) -> GitStep {
+    let step = target.request(request.app_name(), plan);
+    if let Err(why) = step.check() {
+        return reject(
+            Reason::NoVersionPath,
+            format!("'spec.git' of the ManagedApp cannot be used: {why}"),
+        );
+    }
+    let work = Work {
+        name,
+        url: target.url,
+        secret: &target.git.credentials_secret_ref.name,
+        step: &step,
+        timeout: PLAN_STEP_TIME,
+        start: PLAN_STEP_TIME,
+    };
+    match commit_job::plan_job(request.object, &request.world.commit.settings, &work) {
+        Ok(job) => GitStep::Create(Box::new(job)),
+        Err(error) => reject(Reason::InternalError, format!("the Job: {error}")),
+    }
+}
+
+fn reported(
+    request: &Request<'_>,
+    job: &StepJob,
+    report: &CommitReport,
+    target: &Repository<'_>,
+    plan: &UpgradePlan,
+) -> GitStep {
+    let digest = match report {
+        CommitReport::Planned { digest, .. } => digest,
+        CommitReport::Failed { reason, message } => {
+            return reject(reason_of(reason.as_str()), message.clone());
+        }
+        CommitReport::Pushed { .. }
+        | CommitReport::Found { .. }
+        | CommitReport::Uncertain { .. } => {
+            return reject(
+                Reason::CommitFailed,
+                format!("Job '{}' did not report a plan", job.name),
+            );
+        }
+    };
+    let log = request.world.commit.log.as_ref();
+    let Some(text) = log.and_then(|log| log.success()) else {
+        let why = log.and_then(|log| log.failure()).map_or_else(
+            || format!("reads the plan from the log of Job '{}'", job.name),
+            |error| error.message.clone(),
+        );
+        return wait(why);
+    };
+    match Plan::find(text, digest) {
+        Ok(found) => planned(target, plan, found),
+        Err(why) => reject(Reason::CommitFailed, why),
+    }
+}
+
+/// Compares the plan of the step with the live version, and returns the change in Git.
+fn planned(target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
+    for edit in &found.edits {
+        if edit.from != plan.chart.from {
+            return reject(
+                Reason::GitAheadOfCluster,
+                format!(
+                    "'{}' requests version '{}', but Flux has applied '{}'",
+                    edit.file, edit.from, plan.chart.from
+                ),
+            );
+        }
+        if edit.to != plan.chart.to {
+            return reject(
+                Reason::CommitFailed,
+                format!("the step would write '{}' to '{}'", edit.to, edit.file),
+            );
+        }
+    }
+    let warnings = warnings(target, plan, &found);
+    let Plan {
+        base,
+        edits,
+        files: _,
+        diff,
+        unapplied_commits,
+    } = found;
+    let edits = edits.into_iter().map(|edit| PlannedEdit {
+        file: edit.file,
+        document: PlannedDocument {
+            api_version: edit.document.api_version,
+            kind: edit.document.kind,
+            name: edit.document.name,
+            namespace: edit.document.namespace,
+        },
+        field_path: edit.field_path,
+        from: edit.from,
+        to: edit.to,
+    });
+    let commit = PlannedCommit {
+        source: PlannedSource {
+            namespace: target.source.name.namespace.clone(),
+            name: target.source.name.name.clone(),
+            uid: target.source.uid.clone(),
+            revision: target.source.revision.clone(),
+        },
+        url: target.url.to_owned(),
+        branch: target.branch.to_owned(),
+        credentials_secret: target.git.credentials_secret_ref.name.clone(),
+        author: target.author.clone(),
+        base: base.to_string(),
+        edits: edits.collect(),
+        diff,
+        unapplied_commits,
+    };
+    GitStep::Planned(Box::new(commit), warnings)
+}
+
+/// Returns facts that do not prevent the upgrade.
+fn warnings(target: &Repository<'_>, plan: &UpgradePlan, found: &Plan) -> Vec<String> {
+    let mut all = Vec::new();
+    if let Some(count) = found.unapplied_commits.filter(|count| *count > 0) {
+        all.push(format!(
+            "the branch is {count} commits ahead of the applied revision; Flux applies them together with the upgrade"
+        ));
+    }
+    if let Some(edit) = found.edits.iter().find(|edit| edit.has_automation_marker) {
+        all.push(format!(
+            "line {} of '{}' has a marker of Flux's image automation, which may overwrite the version",
+            edit.line, edit.file
+        ));
+    }
+    if target.kustomization.is_forced {
+        all.push("the Kustomization has 'spec.force', so Flux may recreate objects".to_owned());
+    }
+    if !plan.unprotected_volumes.is_empty() {
+        let count = plan.unprotected_volumes.len();
+        all.push(format!("{count} volumes are in no snapshot"));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use git::{Reason as GitReason, edits::EditReason};
+
+    use super::*;
+
+    /// Each reason of the step is a reason of the API with the same name, so that it has a meaning and an advice.
+    #[test]
+    fn each_reason_of_the_step_is_known() {
+        for reason in EditReason::ALL {
+            assert_eq!(reason_of(reason.as_str()).name(), reason.as_str());
+        }
+        for reason in GitReason::ALL {
+            assert_eq!(reason_of(reason.as_str()).name(), reason.as_str());
+        }
+        assert_eq!(reason_of("Another"), Reason::CommitFailed);
+    }
+}

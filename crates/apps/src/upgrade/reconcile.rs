@@ -1,0 +1,485 @@
+//! Resumes Flux in the right order after the commit, and waits until Flux has applied the new version.
+//!
+//! First the source, then the Kustomizations, then the HelmRelease as soon as its live spec has the new version, and last the
+//! replica counts of workloads that are still at zero. In another order, the old version would run on data that the
+//! snapshots do not have.
+
+use api::{
+    Reason, Verdict,
+    apps::{
+        FluxKind, PlannedFluxObject, PushedCommit, ReconciledVersion, UpgradePhase, UpgradePlan,
+        UpgradeRequestStatus, upgrade_condition,
+    },
+    claim::Claim,
+    decide::{ConditionUpdate, Decision, Effect},
+    time,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::{
+    MAX_AGE, Request, UpgradeDecision, deletion,
+    flux_target::REQUESTED_AT,
+    git_commit,
+    undo::{self, Resume},
+};
+use crate::{
+    discover::Problem,
+    flux::{
+        Attempt, DEPLOYED, FluxCondition, FluxObject, HelmReleaseView, KustomizationView,
+        SourceView, commit_of,
+    },
+    versions::exact,
+};
+
+/// Decides about a request in `Reconcile`, in deletion or not.
+pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
+    let Some(view) = View::of(request) else {
+        return undo::without_plan(request);
+    };
+    if let Some(fault) = request.fault.filter(|_| !request.refused) {
+        return request.fail(&Problem::new(fault.reason, fault.message.clone()));
+    }
+    if let Some(problem) = view.failure() {
+        return view.fail(&problem);
+    }
+    let mut status = request.stored.clone();
+    let step = view.step();
+    if matches!(step, Step::Finish(_)) {
+        let now = Time(time::whole(request.now));
+        status.replicas_restored_at.get_or_insert(now);
+    }
+    let (claims, effects, message) = match step {
+        Step::Finish(None) => return view.finished(status),
+        // Everything that the request had changed is restored.
+        Step::Finish(Some(_)) if request.is_deleting() => {
+            return request.fail(&deletion::deleting());
+        }
+        Step::Finish(Some(message)) | Step::Wait(message) => (Vec::new(), Vec::new(), message),
+        Step::Act {
+            claims,
+            effects,
+            message,
+        } => (claims, effects, message),
+    };
+    if request.overdue {
+        return view.fail(&view.too_late(&message));
+    }
+    let verdict = Verdict::working(Reason::Applying, message);
+    let decision = Decision::status_only(status, UpgradePhase::Reconcile, verdict)
+        .requeue_at(time::after(request.now, MAX_AGE));
+    let decision = git_commit::job_deletions(request).fold(decision, Decision::with);
+    let decision = effects.into_iter().fold(decision, Decision::with);
+    claims.into_iter().fold(decision, Decision::claim)
+}
+
+/// The next step.
+enum Step {
+    /// Something has to be changed.
+    Act {
+        claims: Vec<Claim>,
+        effects: Vec<Effect>,
+        message: String,
+    },
+    /// Flux works.
+    Wait(String),
+    /// Everything is resumed and restored. The text is the first row of evidence that is missing.
+    Finish(Option<String>),
+}
+
+/// The observed state of the upgraded application.
+pub(super) struct View<'a> {
+    request: &'a Request<'a>,
+    plan: &'a UpgradePlan,
+    commit: &'a PushedCommit,
+    source: Option<&'a SourceView>,
+    kustomization: Option<&'a KustomizationView>,
+    helm: Option<&'a HelmReleaseView>,
+}
+
+impl<'a> View<'a> {
+    /// Returns the observed state, or `None` without a plan and a commit.
+    pub(super) fn of(request: &'a Request<'a>) -> Option<Self> {
+        let (plan, commit) = (request.plan()?, request.stored.commit.as_ref()?);
+        let live = request.world.live.as_ref();
+        let source = request.world.source.present();
+        Some(Self {
+            request,
+            plan,
+            commit,
+            source: source.filter(|source| source.uid == plan.commit.source.uid),
+            kustomization: live.and_then(|live| live.kustomization.present()),
+            helm: live.and_then(|live| live.release()),
+        })
+    }
+
+    pub(super) fn helm(&self) -> Option<&'a HelmReleaseView> {
+        self.helm
+    }
+
+    pub(super) fn kustomization(&self) -> Option<&'a KustomizationView> {
+        self.kustomization
+    }
+
+    pub(super) fn commit(&self) -> &'a PushedCommit {
+        self.commit
+    }
+
+    /// Ends the request with a failure, after the objects were read from the API server.
+    pub(super) fn fail(&self, problem: &Problem) -> UpgradeDecision {
+        if self.request.confirmed {
+            self.request.fail(problem)
+        } else {
+            self.request.confirm(self.request.reads_of_plan())
+        }
+    }
+
+    fn planned(&self, kind: FluxKind) -> impl Iterator<Item = &'a PlannedFluxObject> + use<'a> {
+        let all = self.plan.flux_objects.iter();
+        all.filter(move |one| one.kind == kind)
+    }
+
+    fn has_new_source(&self) -> bool {
+        let revision = self.source.and_then(|source| source.revision.as_ref());
+        revision.is_some() && revision != self.plan.commit.source.revision.as_ref()
+    }
+
+    fn requests_new_version(&self) -> bool {
+        let requested = self.helm.and_then(|helm| helm.requested.as_ref());
+        requested == Some(&self.plan.chart.to)
+    }
+
+    /// Returns whether the Kustomization has applied the commit of the request itself.
+    fn has_applied_commit(&self) -> bool {
+        let revision = self.kustomization.and_then(|one| one.revision.as_deref());
+        revision.and_then(commit_of) == Some(self.commit.id.as_str())
+    }
+
+    /// Returns whether a release with the new chart is deployed. It is newer than the one before the upgrade.
+    fn is_deployed(&self) -> bool {
+        self.newest_chart_is(&self.plan.chart.to)
+    }
+
+    fn newest_chart_is(&self, version: &str) -> bool {
+        let before = self.plan.release.as_ref();
+        let before = before.map_or(0, |release| release.version);
+        let newest = self.helm.and_then(|helm| helm.newest.as_ref());
+        newest.is_some_and(|newest| {
+            newest.status == DEPLOYED
+                && newest.version > before
+                && exact(&newest.chart_version) == exact(version)
+        })
+    }
+
+    fn step(&self) -> Step {
+        let request = self.request;
+        if !self.has_new_source() {
+            return self.fetch();
+        }
+        // What applies another object comes first: a dependency waits for the revision of the object that applies it.
+        let kustomizations = self.planned(FluxKind::Kustomization);
+        let resumed = kustomizations.filter_map(|planned| undo::resume_one(request, planned));
+        if let Some(step) = resume(resumed, "resumes the Kustomization") {
+            return step;
+        }
+        if !self.requests_new_version() {
+            let state = self.kustomization.map(|one| &one.flux);
+            return Step::Wait(format!(
+                "waits until the Kustomization applies version {}{}",
+                self.plan.chart.to,
+                activity(state)
+            ));
+        }
+        let releases = self.planned(FluxKind::HelmRelease);
+        let resumed = releases.filter_map(|planned| undo::resume_one(request, planned));
+        if let Some(step) = resume(resumed, "resumes the HelmRelease") {
+            return step;
+        }
+        if !self.is_deployed() {
+            let state = self.helm.map(|helm| &helm.flux);
+            return Step::Wait(format!(
+                "waits until chart version {} is deployed{}",
+                self.plan.chart.to,
+                activity(state)
+            ));
+        }
+        let restores = self.restores();
+        if !restores.is_empty() {
+            return Step::Act {
+                claims: Vec::new(),
+                effects: restores,
+                message: "restores the replica counts that Flux has left at zero".to_owned(),
+            };
+        }
+        Step::Finish(self.missing())
+    }
+
+    /// Requests the commit from the source.
+    fn fetch(&self) -> Step {
+        let branch = &self.plan.commit.branch;
+        let Some(source) = self.source else {
+            return Step::Wait("the GitRepository of the plan does not exist any more".to_owned());
+        };
+        let message = format!(
+            "waits until GitRepository '{}' fetches branch '{branch}'{}",
+            source.name,
+            quoted(source.activity.as_deref())
+        );
+        let token = format!("orchestrator-commit/{}", self.request.uid());
+        if source.requested.as_ref() == Some(&token) {
+            return Step::Wait(message);
+        }
+        Step::Act {
+            claims: Vec::new(),
+            effects: vec![Effect::Patch {
+                target: source.target(),
+                subresource: None,
+                patch: json!({ "metadata": { "annotations": { REQUESTED_AT: token } } }),
+            }],
+            message,
+        }
+    }
+
+    /// Returns the effects that restore the scale of workloads that are still at zero, once.
+    fn restores(&self) -> Vec<Effect> {
+        if self.request.stored.replicas_restored_at.is_some() {
+            return Vec::new();
+        }
+        let workloads = self.plan.workloads.iter();
+        workloads
+            .filter_map(|planned| {
+                let live = self.request.world.workload(planned)?;
+                live.needs_restore(planned).then(|| live.restore(planned))
+            })
+            .collect()
+    }
+
+    /// Returns why the new version will not be applied, or `None` while it may be.
+    pub(super) fn failure(&self) -> Option<Problem> {
+        let is_missing = |planned: &&PlannedFluxObject| self.request.world.flux(planned).is_none();
+        if let Some(planned) = self.plan.flux_objects.iter().find(is_missing) {
+            return Some(Problem::new(
+                Reason::PlanOutdated,
+                format!(
+                    "{} was deleted or recreated during the request",
+                    planned.id()
+                ),
+            ));
+        }
+        if !self.requests_new_version() {
+            return self.no_effect();
+        }
+        let helm = self.helm.filter(|helm| !helm.flux.is_suspended)?;
+        let current = |condition: &&FluxCondition| is_current(&helm.flux, condition);
+        let name = &helm.flux.name;
+        let remediated = helm.outcome.remediated.as_ref().filter(current);
+        if let Some(found) = remediated.filter(|found| found.value.is_some()) {
+            return Some(Problem::new(
+                Reason::HelmRemediated,
+                format!("HelmRelease '{name}': {}: {}", found.reason, found.message),
+            ));
+        }
+        if self.newest_chart_is(&self.plan.chart.from) {
+            return Some(Problem::new(
+                Reason::HelmRemediated,
+                format!(
+                    "HelmRelease '{name}': Helm deployed chart version {} again",
+                    self.plan.chart.from
+                ),
+            ));
+        }
+        let stalled = helm.flux.stalled.as_ref().filter(current);
+        let stalled = stalled.filter(|found| found.value == Some(true))?;
+        Some(Problem::new(
+            Reason::HelmUpgradeFailed,
+            format!(
+                "HelmRelease '{name}': {}: {}",
+                stalled.reason, stalled.message
+            ),
+        ))
+    }
+
+    /// Returns the failure of a commit that Flux applied without a change of the version.
+    fn no_effect(&self) -> Option<Problem> {
+        let kustomization = self.kustomization.filter(|one| !one.flux.is_suspended)?;
+        let requested = self.helm.and_then(|helm| helm.requested.as_deref())?;
+        let is_applied = kustomization.flux.attempt == Attempt::Applied;
+        (is_applied && self.has_applied_commit()).then(|| {
+            Problem::new(
+                Reason::CommitHadNoEffect,
+                format!(
+                    "Kustomization '{}' applied commit {}, but the HelmRelease still requests version '{requested}'",
+                    kustomization.flux.name, self.commit.id
+                ),
+            )
+        })
+    }
+
+    /// Returns the first row of evidence that is missing, or `None` if Flux has applied the new version (R33). The
+    /// condition `Ready` alone shows an earlier version.
+    pub(super) fn missing(&self) -> Option<String> {
+        let (Some(kustomization), Some(helm)) = (self.kustomization, self.helm) else {
+            return Some("the objects of Flux are not known".to_owned());
+        };
+        let revision = kustomization.revision.as_ref();
+        let is_new = revision.is_some() && revision != self.plan.revision.as_ref();
+        let is_ours = self.has_applied_commit() || self.requests_new_version();
+        let before = "the revision before the upgrade";
+        let released = helm.outcome.released.as_ref();
+        let is_released = released.is_some_and(|one| is_true(&helm.flux, one));
+        let tested = helm.outcome.tested.as_ref();
+        let is_tested = tested.is_some_and(|one| is_true(&helm.flux, one));
+        // Columns: whether the row holds, and its text.
+        let rows = [
+            (
+                self.has_new_source(),
+                "the source has the artifact from before".to_owned(),
+            ),
+            (
+                settled(&kustomization.flux).is_none(),
+                describe("the Kustomization", &kustomization.flux),
+            ),
+            (is_new, format!("the Kustomization has applied {before}")),
+            (
+                is_ours,
+                "the Kustomization has not applied the commit".to_owned(),
+            ),
+            (
+                settled(&helm.flux).is_none(),
+                describe("the HelmRelease", &helm.flux),
+            ),
+            (
+                helm.flux.attempt == Attempt::Applied,
+                "the HelmRelease has not deployed its latest spec".to_owned(),
+            ),
+            (is_released, "the HelmRelease is not released".to_owned()),
+            (
+                is_tested || !helm.outcome.has_tests,
+                "the tests of the chart have not succeeded".to_owned(),
+            ),
+            (
+                self.is_deployed(),
+                "the new chart version is not deployed".to_owned(),
+            ),
+        ];
+        let mut missing = rows.into_iter().filter(|(holds, _)| !holds);
+        missing.next().map(|(_, text)| text)
+    }
+
+    /// Returns the reason for the end of the phase at its deadline.
+    fn too_late(&self, message: &str) -> Problem {
+        let problem = |reason| Problem::new(reason, message);
+        if !self.has_new_source() {
+            return problem(Reason::SourceNotUpdated);
+        }
+        if !self.requests_new_version() {
+            let is_applied = self.kustomization.is_some_and(|one| {
+                let is_new = one.revision != self.plan.revision && one.revision.is_some();
+                is_new && one.flux.attempt == Attempt::Applied
+            });
+            return problem(if is_applied {
+                Reason::CommitHadNoEffect
+            } else {
+                Reason::ReconcileTimeout
+            });
+        }
+        let has_failed = self.helm.is_some_and(|helm| {
+            let released = helm.outcome.released.as_ref();
+            let is_current = released.filter(|one| is_current(&helm.flux, one));
+            is_current.is_some_and(|one| one.value == Some(false))
+                || matches!(helm.flux.attempt, Attempt::Failed(_))
+        });
+        problem(if has_failed {
+            Reason::HelmUpgradeFailed
+        } else {
+            Reason::ReconcileTimeout
+        })
+    }
+
+    fn finished(&self, mut status: UpgradeRequestStatus) -> UpgradeDecision {
+        let request = self.request;
+        if request.is_deleting() {
+            return request.fail(&deletion::deleting());
+        }
+        let revision = self.kustomization.and_then(|one| one.revision.clone());
+        let revision = revision.unwrap_or_default();
+        let newest = self.helm.and_then(|helm| helm.newest.as_ref());
+        status.reconciled = Some(ReconciledVersion {
+            revision: revision.clone(),
+            release_version: newest.map(|newest| newest.version),
+            at: Time(time::whole(request.now)),
+        });
+        let message = format!(
+            "Flux has applied revision '{revision}' with chart version {}",
+            self.plan.chart.to
+        );
+        let mut decision = request.advance(
+            status,
+            UpgradePhase::HealthCheck,
+            Reason::CheckingHealth,
+            message.clone(),
+        );
+        decision.conditions.push(ConditionUpdate {
+            kind: upgrade_condition::RECONCILED,
+            value: Some(true),
+            reason: Reason::VersionApplied,
+            message,
+        });
+        git_commit::job_deletions(request).fold(decision, Decision::with)
+    }
+}
+
+/// Returns the step that resumes these objects, or `None` if there are none.
+fn resume(all: impl Iterator<Item = Resume>, message: &str) -> Option<Step> {
+    let (mut claims, mut effects) = (Vec::new(), Vec::new());
+    for one in all {
+        match one {
+            Resume::Claim(claim) => claims.push(claim),
+            Resume::Patch(effect) => effects.push(effect),
+        }
+    }
+    let is_needed = !claims.is_empty() || !effects.is_empty();
+    is_needed.then(|| Step::Act {
+        claims,
+        effects,
+        message: message.to_owned(),
+    })
+}
+
+/// Returns why an object of Flux is not reconciled at its current generation, or `None` if it is.
+fn settled(flux: &FluxObject) -> Option<&'static str> {
+    if flux.is_suspended {
+        Some("is suspended")
+    } else if flux.observed_generation != flux.generation {
+        Some("has not reconciled its latest spec")
+    } else if !flux.ready.as_ref().is_some_and(|one| is_true(flux, one)) {
+        Some("is not ready")
+    } else {
+        None
+    }
+}
+
+fn describe(name: &str, flux: &FluxObject) -> String {
+    let state = settled(flux).unwrap_or("is ready");
+    format!("{name} {state}{}", activity(Some(flux)))
+}
+
+fn is_true(flux: &FluxObject, condition: &FluxCondition) -> bool {
+    condition.value == Some(true) && is_current(flux, condition)
+}
+
+/// Returns whether a condition is about the current spec.
+fn is_current(flux: &FluxObject, condition: &FluxCondition) -> bool {
+    condition.generation.unwrap_or(flux.generation) == flux.generation
+}
+
+/// Formats the message of the condition `Ready`.
+fn activity(flux: Option<&FluxObject>) -> String {
+    let ready = flux.and_then(|flux| flux.ready.as_ref());
+    quoted(ready.map(|ready| ready.message.as_str()))
+}
+
+fn quoted(message: Option<&str>) -> String {
+    let message = message.filter(|message| !message.is_empty());
+    message.map_or_else(String::new, |message| format!(" ({message})"))
+}
