@@ -1,39 +1,50 @@
 //! Runs the apps operator on the engine: observes ManagedApps, and remembers which objects each of them has.
 
 mod caches;
+mod managers;
+mod observer;
 mod releases;
+mod upgrade_caches;
+mod upgrade_storage;
+mod upgrade_triggers;
+mod upgrades;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::{
     GROUP, Timestamp,
-    apps::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ManagedAppStatus, NamespacedName},
+    apps::{MANAGED_APP, ManagedApp, ManagedAppSpec, ManagedAppStatus, NamespacedName},
     decide::{Decision, Input, ReconcileError, ResourceType},
 };
+use attempts::step::StepSettings;
 use engine::{
-    Cache, Context, Controller, Handle, Key, Kind, OptionalCache, Presence, Scope, WatchManager,
-    supervise::Supervisor,
+    Cache, Context, Controller, Handle, Key, Kind, Scope, WatchManager, supervise::Supervisor,
 };
 use kube::ResourceExt;
 
 use self::{
     caches::{Caches, all},
+    observer::{FluxObjects, Observer},
     releases::Releases,
+    upgrade_caches::UpgradeCaches,
+    upgrades::UpgradeKind,
 };
 use crate::{
     decide,
-    discover::{self, Problem, ReleaseRead},
-    flux::{HelmReleaseView, KustomizationView},
-    object::{ObjectId, ObjectKind},
+    discover::ReleaseRead,
+    object::ObjectId,
     overlap::{Claimed, Registry},
-    world::{AppWorld, Discovery, Objects, Seen},
+    world::{AppWorld, Discovery},
 };
 
 /// Settings of the operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Whether release Secrets of Helm are read.
     pub read_release_secrets: bool,
+    /// Settings of the step that changes the version in Git. With them, the operator reconciles UpgradeRequests, whose
+    /// CRD, permissions and policies must be installed.
+    pub upgrades: Option<StepSettings>,
 }
 
 /// Starts the watches and the controller of the operator.
@@ -48,24 +59,45 @@ pub fn start(context: Context, scope: Scope, settings: Settings, supervisor: &mu
         (GROUP, MANAGED_APP.resource.plural),
         all(|app: ManagedApp| app, |_| Vec::new()),
     );
-    let caches = Caches::watch(&mut watches);
+    let Settings {
+        read_release_secrets,
+        upgrades,
+    } = settings;
+    // The caches of Jobs get the responses of writes in the order in which they were created. Only UpgradeRequests write
+    // Jobs, so theirs come first.
+    let upgrade_caches = upgrades
+        .as_ref()
+        .map(|_| UpgradeCaches::watch(&mut watches));
+    let caches = Caches::watch(&mut watches, upgrades.is_some());
     let shared = Shared::default();
-    let releases = Releases::new(context.client.clone(), settings.read_release_secrets);
+    let releases = Releases::new(context.client.clone(), read_release_secrets);
     caches.connect(&apps, &shared, &releases);
-    let (kustomizations, helm_releases) = (&caches.kustomizations, &caches.helm_releases);
-    let kind = AppKind {
-        apps: apps.clone(),
+    let observer = Observer {
         caches: caches.clone(),
         releases,
-        shared: shared.clone(),
         scope,
     };
-    let controller = Controller::new(kind, apps, context)
-        .depends_on(kustomizations)
-        .depends_on(helm_releases);
+    let kind = AppKind {
+        apps: apps.clone(),
+        observer: observer.clone(),
+        shared: shared.clone(),
+    };
+    let controller = Controller::new(kind, apps.clone(), context.clone())
+        .depends_on(&caches.kustomizations)
+        .depends_on(&caches.helm_releases);
     shared.set_handle(controller.handle());
+    let upgrades = upgrades.zip(upgrade_caches).map(|(settings, own)| {
+        UpgradeKind::controller(settings, own, apps, observer, &shared, &context)
+    });
     let started = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
+    if let Some((upgrades, logs)) = upgrades {
+        supervisor.spawn("Pod logs", logs.run(upgrades.handle(), shutdown.clone()));
+        supervisor.spawn(
+            "UpgradeRequests",
+            upgrades.run(started.clone(), shutdown.clone()),
+        );
+    }
     supervisor.spawn("ManagedApps", controller.run(started, shutdown));
 }
 
@@ -106,114 +138,11 @@ impl Shared {
 /// Implementation of [`Kind`] for ManagedApps.
 struct AppKind {
     apps: Cache<ManagedApp>,
-    caches: Caches,
-    releases: Releases,
+    observer: Observer,
     shared: Shared,
-    scope: Scope,
-}
-
-/// The objects of Flux of an application.
-struct FluxObjects {
-    kustomization_name: NamespacedName,
-    kustomization: Seen<KustomizationView>,
-    helm_release: Result<Option<(NamespacedName, Seen<HelmReleaseView>)>, Problem>,
-}
-
-impl FluxObjects {
-    fn ids(&self) -> Vec<ObjectId> {
-        let mut all = vec![ObjectId::named(
-            ObjectKind::Kustomization,
-            &self.kustomization_name,
-        )];
-        if let Ok(Some((name, _))) = &self.helm_release {
-            all.push(ObjectId::named(ObjectKind::HelmRelease, name));
-        }
-        all
-    }
-
-    fn helm(&self) -> Option<&HelmReleaseView> {
-        match &self.helm_release {
-            Ok(Some((_, seen))) => seen.present(),
-            Ok(None) | Err(_) => None,
-        }
-    }
 }
 
 impl AppKind {
-    fn is_watched(&self, namespace: &str) -> bool {
-        match &self.scope {
-            Scope::All => true,
-            Scope::Namespaces(all) => all.iter().any(|one| one == namespace),
-        }
-    }
-
-    fn seen<T: Send + Sync + 'static>(
-        &self,
-        cache: &OptionalCache<T>,
-        name: &NamespacedName,
-    ) -> Seen<T> {
-        if !self.is_watched(&name.namespace) {
-            return Seen::NotWatched;
-        }
-        match cache.get(&Key::new(&name.namespace, &name.name)) {
-            Presence::NotInstalled => Seen::NotInstalled,
-            Presence::Unreadable { why } => Seen::Unreadable(why),
-            Presence::Absent => Seen::Absent,
-            Presence::Present(object) => Seen::Present(object),
-        }
-    }
-
-    /// Finds the objects of Flux in the caches.
-    fn flux(&self, spec: &ManagedAppSpec, namespace: &str) -> FluxObjects {
-        let name = discover::resolve(&spec.kustomization_ref, namespace);
-        let kustomization = self.seen(&self.caches.kustomizations, &name);
-        let reference = spec.helm_release_ref.as_ref();
-        let helm_release = match kustomization.present() {
-            Some(found) => self.helm_release(reference, namespace, found),
-            None => Ok(None),
-        };
-        FluxObjects {
-            kustomization_name: name,
-            kustomization,
-            helm_release,
-        }
-    }
-
-    /// Finds the HelmRelease of an application in the cache.
-    fn helm_release(
-        &self,
-        reference: Option<&FluxRef>,
-        namespace: &str,
-        kustomization: &KustomizationView,
-    ) -> Result<Option<(NamespacedName, Seen<HelmReleaseView>)>, Problem> {
-        let Some(name) = discover::helm_release(reference, namespace, kustomization)? else {
-            return Ok(None);
-        };
-        let seen = self.seen(&self.caches.helm_releases, &name);
-        if let Some(helm) = seen.present() {
-            discover::check_origin(reference, kustomization, helm)?;
-        }
-        Ok(Some((name, seen)))
-    }
-
-    /// Discovers the objects of an application and their live state.
-    fn discovery(&self, flux: &FluxObjects, read: &ReleaseRead) -> Discovery {
-        let Some(kustomization) = flux.kustomization.present() else {
-            return Discovery::Found(Objects::default());
-        };
-        let release = flux.helm().map(|helm| (helm, read));
-        match discover::objects(kustomization, release) {
-            Ok(ids) => {
-                let mut objects = self.caches.objects(&ids, &flux.ids());
-                let namespaces = ids.iter().map(|id| id.namespace.clone());
-                let unwatched = namespaces.filter(|namespace| !self.is_watched(namespace));
-                objects.unwatched = unwatched.collect();
-                Discovery::Found(objects)
-            }
-            Err(problem) => Discovery::Failed(problem),
-        }
-    }
-
     /// Returns whether a ManagedApp exists, is the observed one, and is not being deleted.
     fn is_current(&self, app: &ManagedApp) -> bool {
         let name = name_of(app);
@@ -272,11 +201,11 @@ impl AppKind {
             let Some(app) = self.apps.get(&key) else {
                 continue;
             };
-            let flux = self.flux(&app.spec, &name.namespace);
-            let read = flux
-                .helm()
-                .map_or(ReleaseRead::Disabled, |helm| self.releases.known(helm));
-            let discovery = self.discovery(&flux, &read);
+            let flux = self.observer.flux(&app.spec, &name.namespace);
+            let read = flux.helm().map_or(ReleaseRead::Disabled, |helm| {
+                self.observer.releases.known(helm)
+            });
+            let discovery = self.observer.discovery(&flux, &read);
             self.register(&app, &flux, &discovery);
         }
     }
@@ -308,17 +237,17 @@ impl Kind for AppKind {
         now: Timestamp,
     ) -> Result<AppWorld, ReconcileError> {
         let name = name_of(app);
-        let flux = self.flux(&app.spec, &name.namespace);
+        let flux = self.observer.flux(&app.spec, &name.namespace);
         let read = match flux.helm() {
-            Some(helm) => self.releases.read(helm, now).await?,
+            Some(helm) => self.observer.releases.read(helm, now).await?,
             None => ReleaseRead::Disabled,
         };
-        let discovery = self.discovery(&flux, &read);
+        let discovery = self.observer.discovery(&flux, &read);
         self.register(app, &flux, &discovery);
         self.register_unknown();
         let overlap = self.shared.registry().overlap(&name);
         let warnings = match &discovery {
-            Discovery::Found(objects) => self.caches.warnings_about(&objects.members),
+            Discovery::Found(objects) => self.observer.caches.warnings_about(&objects.members),
             Discovery::Failed(_) => Vec::new(),
         };
         let FluxObjects {

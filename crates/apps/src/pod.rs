@@ -1,6 +1,6 @@
 //! Views of Pods, their owners, and the causes that keep them from being ready.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use api::{Reason, Timestamp, warning::Warning};
 use k8s_openapi::{
@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use pods::{Cause, ContainerState, ContainerView, PodPhase, PodView, StartFailure, warning_reason};
 
-use crate::{volumes::Mounts, workload::images};
+use crate::{upgrade::scale_target::MountingPod, volumes::Mounts, workload::images};
 
 /// A Pod, reduced to the fields that decisions read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct AppPod {
     pub claims: BTreeSet<String>,
     /// The cause that the kubelet or the scheduler reports, if the Pod is not ready.
     pub cause: Option<Cause>,
+    /// The Pod as an upgrade reads it, if the Pod mounts a claim.
+    pub mounting: Option<Arc<MountingPod>>,
 }
 
 /// The controller in the owner references of an object.
@@ -80,14 +82,16 @@ impl From<&Pod> for AppPod {
         let is_over = view.is_deleting() || view.phase.is_over();
         let spec = pod.spec.as_ref();
         let cause = (!view.is_ready && !is_over).then(|| cause(pod, &view));
+        let claims = spec.map(Mounts::from).unwrap_or_default().claims;
         Self {
+            mounting: (!claims.is_empty()).then(|| Arc::new(MountingPod::from(pod))),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             owner: Controller::of(&pod.metadata),
             created: view.created,
             is_ready: view.is_ready && !is_over,
             is_over,
             images: spec.map(images).unwrap_or_default(),
-            claims: spec.map(Mounts::from).unwrap_or_default().claims,
+            claims,
             cause: cause.flatten(),
             name: view.name,
             uid: view.uid,

@@ -203,6 +203,8 @@ impl Apps {
     pub fn settings(&self) -> apps::controller::Settings {
         apps::controller::Settings {
             read_release_secrets: self.helm.read_release_secrets,
+            // The chart does not install UpgradeRequests.
+            upgrades: None,
         }
     }
 }

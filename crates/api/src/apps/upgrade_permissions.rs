@@ -1,7 +1,7 @@
 //! The permissions that the apps operator needs for UpgradeRequests, in addition to those for ManagedApps. No role
 //! grants them before the kind is installed.
 
-use super::{HELM_RELEASE, KUSTOMIZATION};
+use super::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION};
 use crate::{
     GROUP,
     rbac::{Permission, Scope},
@@ -53,6 +53,34 @@ pub const UPGRADE_PERMISSIONS: &[Permission] = &[
         "helmreleases",
         &["get", "patch"],
         "suspends, locks and resumes the HelmRelease of an application; a policy admits only these fields",
+    ),
+    permission(
+        Scope::Watched,
+        GIT_REPOSITORY.group,
+        "gitrepositories",
+        &["list", "patch", "watch"],
+        "the branch of an application, and a request to fetch the commit; a policy admits only its annotation",
+    ),
+    permission(
+        Scope::Watched,
+        "batch",
+        "jobs",
+        &["create", "delete", "get", "list", "watch"],
+        "runs the step that changes the version in Git; a policy admits no other Job",
+    ),
+    permission(
+        Scope::Watched,
+        "",
+        "pods/log",
+        &["get"],
+        "reads the plan of the step, which is too large for a termination message",
+    ),
+    permission(
+        Scope::Watched,
+        "",
+        "persistentvolumeclaims",
+        &["get"],
+        "whether a claim was replaced during an upgrade",
     ),
     permission(
         Scope::Watched,
@@ -153,6 +181,8 @@ mod tests {
                 "upgraderequests/status",
                 "kustomizations",
                 "helmreleases",
+                "gitrepositories",
+                "jobs",
                 "deployments/scale",
                 "statefulsets/scale",
                 "cronjobs",

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     GROUP,
-    apps::{HELM_RELEASE, KUSTOMIZATION, UPGRADE_REQUEST},
+    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, UPGRADE_REQUEST},
     names,
 };
 
@@ -60,7 +60,9 @@ pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
 pub fn upgrade_operator() -> Vec<ValidatingAdmissionPolicy> {
     vec![
         own_flux_objects(),
+        own_git_repositories(),
         own_cron_jobs(),
+        own_commit_jobs(),
         own_snapshots(),
         own_requests(),
     ]
@@ -124,6 +126,83 @@ fn own_flux_objects() -> ValidatingAdmissionPolicy {
             bound(
                 same_metadata(&["finalizers", "labels", "ownerReferences"]),
                 "changes no labels, finalizers or owners of a Flux object",
+            ),
+        ],
+    )
+}
+
+/// Admits only the token of a GitRepository. Another URL would apply any manifest.
+fn own_git_repositories() -> ValidatingAdmissionPolicy {
+    let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
+    conditional_policy(
+        "own-git-repositories",
+        vec![requests(
+            GIT_REPOSITORY.group,
+            &["*"],
+            &[GIT_REPOSITORY.plural],
+            &["UPDATE"],
+        )],
+        None,
+        &[
+            ("annotationsBefore", annotations("oldObject")),
+            ("annotationsAfter", annotations("object")),
+        ],
+        vec![
+            bound(
+                "dyn(object.?spec) == dyn(oldObject.?spec)".to_owned(),
+                "never changes the spec of a GitRepository",
+            ),
+            bound(
+                same_but("annotations", &[REQUESTED_AT]),
+                "changes no annotation of a GitRepository but its token",
+            ),
+            bound(
+                same_metadata(&["finalizers", "labels", "ownerReferences"]),
+                "changes no labels, finalizers or owners of a GitRepository",
+            ),
+        ],
+    )
+}
+
+/// Admits only the Job that runs `step commit`. Another Pod could mount any Secret of the namespace.
+fn own_commit_jobs() -> ValidatingAdmissionPolicy {
+    let kind = UPGRADE_REQUEST.name();
+    let is_create = "request.operation != 'CREATE' || ";
+    conditional_policy(
+        "own-commit-jobs",
+        vec![requests(
+            "batch",
+            &["*"],
+            &["jobs"],
+            &["CREATE", "UPDATE", "DELETE"],
+        )],
+        None,
+        &[
+            (
+                "job",
+                "request.operation == 'CREATE' ? object : oldObject".to_owned(),
+            ),
+            ("pod", "variables.job.spec.template.spec".to_owned()),
+        ],
+        vec![
+            bound(
+                format!(
+                    "variables.job.metadata.?labels[?'{}'].orValue('') == '{kind}'",
+                    names::KIND
+                ),
+                "writes Jobs with the label of an UpgradeRequest only",
+            ),
+            bound(
+                format!(
+                    "{is_create}(variables.pod.containers.size() == 1 && variables.pod.?initContainers.orValue([]).size() == 0 && variables.pod.containers[0].?command.orValue([]) == ['/usr/local/bin/step', 'commit'] && variables.pod.containers[0].?args.orValue([]).size() == 0)"
+                ),
+                "creates Jobs that run 'step commit' only",
+            ),
+            bound(
+                format!(
+                    "{is_create}(variables.pod.?automountServiceAccountToken.orValue(true) == false && variables.pod.?serviceAccountName.orValue('') == '' && variables.pod.?hostNetwork.orValue(false) == false && variables.pod.?volumes.orValue([]).all(volume, has(volume.emptyDir) || has(volume.secret)))"
+                ),
+                "creates Jobs without a token and without volumes of others",
             ),
         ],
     )

@@ -6,7 +6,7 @@ use std::{
 };
 
 use api::{
-    apps::{HELM_RELEASE, KUSTOMIZATION, ManagedApp, NamespacedName},
+    apps::{FluxKind, HELM_RELEASE, KUSTOMIZATION, ManagedApp, NamespacedName, PlannedName},
     warning::Warning,
 };
 use engine::{
@@ -22,14 +22,16 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::core::{DynamicObject, PartialObjectMeta};
+use serde_json::Value;
 
-use super::{Shared, releases::Releases};
+use super::{Shared, releases::Releases, upgrade_triggers::CLAIM};
 use crate::{
     flux::{HelmReleaseView, KustomizationView},
     health::Member,
     object::{ObjectId, ObjectKind},
     origin::remove_foreign,
     pod::{AppPod, Controller},
+    upgrade::{flux_target::FluxTarget, scale_target::ScaleTarget},
     workload::{ClaimView, WorkloadView},
     world::{ClaimMember, Mounter, Objects},
 };
@@ -45,6 +47,56 @@ pub(super) fn all<K: 'static, T: 'static>(
         transform: Arc::new(move |object, _| transform(object)),
         index,
     }
+}
+
+/// A Kustomization or a HelmRelease, as reports and as upgrades read it.
+#[derive(Debug)]
+pub(super) struct FluxEntry<V> {
+    pub(super) view: Arc<V>,
+    pub(super) target: Arc<FluxTarget>,
+}
+
+impl<V> FluxEntry<V> {
+    fn read(
+        kind: FluxKind,
+        one: &DynamicObject,
+        view: fn(&ObjectMeta, &Value) -> Result<V, String>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            view: Arc::new(view(&one.metadata, &one.data)?),
+            target: Arc::new(FluxTarget::read(kind, &one.metadata, &one.data)?),
+        })
+    }
+}
+
+/// A workload, as reports and as upgrades read it.
+#[derive(Debug)]
+pub(super) struct WorkloadEntry {
+    view: Arc<WorkloadView>,
+    /// Scale of the workload, if an upgrade can stop it.
+    scale: Option<ScaleTarget>,
+}
+
+impl WorkloadEntry {
+    fn new<'a, K>(object: &'a K) -> Self
+    where
+        WorkloadView: From<&'a K>,
+        ScaleTarget: From<&'a K>,
+    {
+        Self {
+            view: Arc::new(WorkloadView::from(object)),
+            scale: Some(ScaleTarget::from(object)),
+        }
+    }
+}
+
+/// A claim, as reports and as upgrades read it.
+#[derive(Debug)]
+pub(super) struct ClaimEntry {
+    id: ObjectId,
+    view: Arc<ClaimView>,
+    /// The whole object, for the plan and the snapshots of an upgrade. `None` without upgrades.
+    pub(super) claim: Option<Box<PersistentVolumeClaim>>,
 }
 
 /// A ReplicaSet or a Job: only its UID and its owner count.
@@ -93,49 +145,56 @@ fn pod_index(pod: &AppPod) -> Vec<String> {
 /// Caches of everything that an application consists of.
 #[derive(Debug, Clone)]
 pub(super) struct Caches {
-    pub(super) kustomizations: OptionalCache<KustomizationView>,
-    pub(super) helm_releases: OptionalCache<HelmReleaseView>,
+    pub(super) kustomizations: OptionalCache<FluxEntry<KustomizationView>>,
+    pub(super) helm_releases: OptionalCache<FluxEntry<HelmReleaseView>>,
     /// The workloads, by kind.
-    workloads: BTreeMap<ObjectKind, Cache<WorkloadView>>,
+    workloads: BTreeMap<ObjectKind, Cache<WorkloadEntry>>,
     replica_sets: Cache<Dependent>,
     jobs: Cache<Dependent>,
     pods: Cache<AppPod>,
-    claims: Cache<(ObjectId, ClaimView)>,
+    claims: Cache<ClaimEntry>,
     /// Warnings about Pods and about workloads whose controllers report a rejected Pod in an Event only.
     warnings: [Cache<Warning>; 3],
 }
 
 impl Caches {
-    pub(super) fn watch(watches: &mut WatchManager) -> Self {
-        let by_uid: fn(&WorkloadView) -> Vec<String> =
-            |view| vec![with_uid(&view.id.namespace, &view.uid)];
+    /// Watches all types. `has_upgrades` is whether the claims are kept as a whole.
+    pub(super) fn watch(watches: &mut WatchManager, has_upgrades: bool) -> Self {
+        let by_uid: fn(&WorkloadEntry) -> Vec<String> =
+            |entry| vec![with_uid(&entry.view.id.namespace, &entry.view.uid)];
         let workloads = [
             (
                 ObjectKind::Deployment,
                 watches.namespaced(
                     ("apps", "deployments"),
-                    all(|one: Deployment| WorkloadView::from(&one), by_uid),
+                    all(|one: Deployment| WorkloadEntry::new(&one), by_uid),
                 ),
             ),
             (
                 ObjectKind::StatefulSet,
                 watches.namespaced(
                     ("apps", "statefulsets"),
-                    all(|one: StatefulSet| WorkloadView::from(&one), by_uid),
+                    all(|one: StatefulSet| WorkloadEntry::new(&one), by_uid),
                 ),
             ),
             (
                 ObjectKind::DaemonSet,
                 watches.namespaced(
                     ("apps", "daemonsets"),
-                    all(|one: DaemonSet| WorkloadView::from(&one), by_uid),
+                    all(
+                        |one: DaemonSet| WorkloadEntry {
+                            view: Arc::new(WorkloadView::from(&one)),
+                            scale: None,
+                        },
+                        by_uid,
+                    ),
                 ),
             ),
             (
                 ObjectKind::CronJob,
                 watches.namespaced(
                     ("batch", "cronjobs"),
-                    all(|one: CronJob| WorkloadView::from(&one), by_uid),
+                    all(|one: CronJob| WorkloadEntry::new(&one), by_uid),
                 ),
             ),
         ];
@@ -143,13 +202,17 @@ impl Caches {
             kustomizations: watches.optional(OptionalType {
                 resource: KUSTOMIZATION,
                 is_namespaced: true,
-                decode: |one: &DynamicObject| KustomizationView::read(&one.metadata, &one.data),
+                decode: |one: &DynamicObject| {
+                    FluxEntry::read(FluxKind::Kustomization, one, KustomizationView::read)
+                },
                 index: |_| Vec::new(),
             }),
             helm_releases: watches.optional(OptionalType {
                 resource: HELM_RELEASE,
                 is_namespaced: true,
-                decode: |one: &DynamicObject| HelmReleaseView::read(&one.metadata, &one.data),
+                decode: |one: &DynamicObject| {
+                    FluxEntry::read(FluxKind::HelmRelease, one, HelmReleaseView::read)
+                },
                 index: |_| Vec::new(),
             }),
             workloads: workloads.into(),
@@ -170,16 +233,21 @@ impl Caches {
             pods: watches.namespaced(("", "pods"), all(|one: Pod| AppPod::from(&one), pod_index)),
             claims: watches.namespaced(
                 ("", "persistentvolumeclaims"),
-                all(
-                    |one: PersistentVolumeClaim| {
+                Watch {
+                    labels: None,
+                    fields: None,
+                    transform: Arc::new(move |one: PersistentVolumeClaim, _| {
                         let meta = &one.metadata;
                         let namespace = meta.namespace.as_deref().unwrap_or_default();
                         let name = meta.name.as_deref().unwrap_or_default();
-                        let id = ObjectId::new(ObjectKind::Claim, namespace, name);
-                        (id, ClaimView::from(&one))
-                    },
-                    |_| Vec::new(),
-                ),
+                        ClaimEntry {
+                            id: ObjectId::new(ObjectKind::Claim, namespace, name),
+                            view: Arc::new(ClaimView::from(&one)),
+                            claim: has_upgrades.then(|| Box::new(one)),
+                        }
+                    }),
+                    index: |_| Vec::new(),
+                },
             ),
             warnings: [
                 watches.warnings("Pod"),
@@ -231,7 +299,7 @@ impl Caches {
             let shared = shared.clone();
             cache.on_change(move |change| {
                 for one in change.old.into_iter().chain(change.new) {
-                    shared.enqueue(&one.id);
+                    shared.enqueue(&one.view.id);
                 }
             });
         }
@@ -239,7 +307,7 @@ impl Caches {
             let shared = shared.clone();
             claims.on_change(move |change| {
                 for one in change.old.into_iter().chain(change.new) {
-                    shared.enqueue(&one.0);
+                    shared.enqueue(&one.id);
                 }
             });
         }
@@ -276,11 +344,54 @@ impl Caches {
                 }
                 for cache in caches.workloads.values() {
                     for workload in cache.by_index(&key) {
-                        shared.enqueue(&workload.id);
+                        shared.enqueue(&workload.view.id);
                     }
                 }
             });
         }
+    }
+
+    /// Calls `listener` with the Kustomizations, HelmReleases, workloads and claims that change, and with the claims of Pods
+    /// that change.
+    pub(super) fn on_change(
+        &self,
+        listener: impl Fn(&PlannedName) + Clone + Send + Sync + 'static,
+    ) {
+        let named = |kind: &'static str, key: &Key| {
+            PlannedName::new(
+                kind,
+                key.namespace.as_deref().unwrap_or_default(),
+                &key.name,
+            )
+        };
+        {
+            let listener = listener.clone();
+            self.kustomizations
+                .objects()
+                .on_change(move |change| listener(&named(KUSTOMIZATION.kind, change.key)));
+        }
+        {
+            let listener = listener.clone();
+            self.helm_releases
+                .objects()
+                .on_change(move |change| listener(&named(HELM_RELEASE.kind, change.key)));
+        }
+        for (kind, cache) in &self.workloads {
+            let (listener, kind) = (listener.clone(), kind.name());
+            cache.on_change(move |change| listener(&named(kind, change.key)));
+        }
+        {
+            let listener = listener.clone();
+            self.claims
+                .on_change(move |change| listener(&named(CLAIM, change.key)));
+        }
+        self.pods.on_change(move |change| {
+            for pod in change.old.into_iter().chain(change.new) {
+                for claim in &pod.claims {
+                    listener(&PlannedName::new(CLAIM, &pod.namespace, claim));
+                }
+            }
+        });
     }
 
     fn enqueue_pod(&self, shared: &Shared, pod: &AppPod) {
@@ -323,7 +434,24 @@ impl Caches {
 
     fn live(&self, id: &ObjectId) -> Option<Arc<WorkloadView>> {
         let cache = self.workloads.get(&id.kind)?;
-        cache.get(&Key::new(&id.namespace, &id.name))
+        let found = cache.get(&Key::new(&id.namespace, &id.name))?;
+        Some(Arc::clone(&found.view))
+    }
+
+    /// Returns the scale of a workload that an upgrade can stop.
+    pub(super) fn scale(&self, id: &ObjectId) -> Option<ScaleTarget> {
+        let cache = self.workloads.get(&id.kind)?;
+        cache.get(&Key::new(&id.namespace, &id.name))?.scale.clone()
+    }
+
+    /// Returns a claim as a whole.
+    pub(super) fn claim_object(&self, name: &NamespacedName) -> Option<Arc<ClaimEntry>> {
+        self.claims.get(&Key::new(&name.namespace, &name.name))
+    }
+
+    /// Returns the Pods that mount a claim.
+    pub(super) fn pods_with_claim(&self, namespace: &str, claim: &str) -> Vec<Arc<AppPod>> {
+        self.pods.by_index(&mounts(namespace, claim))
     }
 
     fn member(&self, id: &ObjectId) -> Member {
@@ -405,7 +533,7 @@ impl Caches {
     fn claim(&self, name: NamespacedName) -> ClaimMember {
         let live = self.claims.get(&Key::new(&name.namespace, &name.name));
         ClaimMember {
-            live: live.map(|live| Arc::new(live.1.clone())),
+            live: live.map(|live| Arc::clone(&live.view)),
             name,
         }
     }

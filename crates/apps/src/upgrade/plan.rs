@@ -10,6 +10,7 @@ use api::{
         PlannedWorkload, ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
     },
     decide::{Decision, Effect, Input, ResourceType, Target},
+    time,
 };
 
 use super::{
@@ -27,6 +28,9 @@ use crate::{
     workload::WorkloadView,
     world::{Discovery, Mounter, Objects},
 };
+
+/// How often a plan that is not complete is continued.
+const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The reason why there is no plan.
 enum NoPlan {
@@ -88,7 +92,10 @@ fn next(request: &Request<'_>) -> UpgradeDecision {
     match frozen {
         Err(NoPlan::Reject(problem)) => reject(request, problem),
         Err(NoPlan::Wait(problem)) if request.overdue => reject(request, problem),
-        Err(NoPlan::Wait(problem)) => request.wait(Reason::Planning, problem.message),
+        // A reply with a log expires soon, and only a reconciliation reads it.
+        Err(NoPlan::Wait(problem)) => request
+            .wait(Reason::Planning, problem.message)
+            .requeue_at(time::after(request.now, CHECK_EVERY)),
         Ok(_) if request.overdue => reject(request, late()),
         Ok(Next::Create(job)) => {
             let message = format!(

@@ -1,0 +1,546 @@
+//! The controller of UpgradeRequests: observes the application, the locks, the storage and the Jobs of a request.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use api::{
+    Status, Timestamp,
+    apps::{
+        FluxKind, FluxRef, ManagedApp, ManagedAppSpec, NamespacedName, ScalableKind,
+        UPGRADE_REQUEST, UpgradePhase, UpgradePlan, UpgradeRequest, UpgradeRequestStatus,
+    },
+    claim::{Holder, Lock},
+    decide::{Decision, Input, ReconcileError, ResourceType},
+};
+use attempts::step::StepSettings;
+use engine::{
+    Cache, Context, Controller, Key, Kind, OptionalCache, Presence,
+    children::with_uid,
+    external::{self, LogRequest, PodLogs, RequestWorker, Requests},
+    live::LiveReader,
+};
+use git::edits::CommitReport;
+use kube::ResourceExt;
+
+use super::{
+    Shared,
+    caches::FluxEntry,
+    managers::{Asked, ManagerReader},
+    name_of,
+    observer::Observer,
+    upgrade_caches::{UpgradeCaches, of_app},
+    upgrade_triggers::{Subjects, connect},
+};
+use crate::{
+    discover::ReleaseRead,
+    flux::SourceView,
+    object::{ObjectId, ObjectKind},
+    upgrade::{
+        self,
+        commit_step::{CONTAINER, CommitStep, StepJob, StepPod, StepState},
+        flux_target::FluxTarget,
+        scale_target::ScaleTarget,
+        world::{AppState, OtherRequest, UpgradeWorld},
+    },
+    world::{AppWorld, Discovery, Seen},
+};
+
+/// Number of lines of a log. The plan is one line near its end.
+const LOG_LINES: u32 = 12;
+
+/// Path of `spec.suspend` in `managedFields`.
+const SUSPEND: [&str; 2] = ["f:spec", "f:suspend"];
+
+/// Path of `spec.replicas` in `managedFields`.
+const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
+
+/// Implementation of [`Kind`] for UpgradeRequests.
+pub(super) struct UpgradeKind {
+    settings: StepSettings,
+    pub(super) own: UpgradeCaches,
+    apps: Cache<ManagedApp>,
+    pub(super) observer: Observer,
+    shared: Shared,
+    managers: ManagerReader,
+    logs: Requests<LogRequest>,
+    subjects: Subjects,
+}
+
+/// The part of the observed state that depends on the application, before a plan and after it.
+pub(super) struct Application {
+    app: Option<AppState>,
+    live: Option<AppWorld>,
+    pub(super) flux: Vec<(FluxKind, NamespacedName)>,
+    pub(super) source: Option<NamespacedName>,
+    pub(super) workloads: BTreeSet<ObjectId>,
+    pub(super) claims: BTreeSet<NamespacedName>,
+}
+
+impl UpgradeKind {
+    /// Creates the controller, and the worker that reads the logs of Jobs.
+    pub(super) fn controller(
+        settings: StepSettings,
+        own: UpgradeCaches,
+        apps: Cache<ManagedApp>,
+        observer: Observer,
+        shared: &Shared,
+        context: &Context,
+    ) -> (Controller<Self>, RequestWorker<LogRequest, PodLogs>) {
+        let logs = PodLogs::new(context.client.clone());
+        let (logs, worker) = external::new(UPGRADE_REQUEST.name(), logs, &own.requests, context);
+        let subjects = Subjects::default();
+        let kind = Self {
+            settings,
+            own: own.clone(),
+            apps: apps.clone(),
+            observer: observer.clone(),
+            shared: shared.clone(),
+            managers: ManagerReader::new(LiveReader::new(context.client.clone())),
+            logs,
+            subjects: subjects.clone(),
+        };
+        let controller = Controller::new(kind, own.requests.clone(), context.clone())
+            .depends_on(&observer.caches.kustomizations)
+            .depends_on(&observer.caches.helm_releases)
+            .depends_on(&own.sources)
+            .depends_on(&own.snapshots)
+            .depends_on(&own.contents)
+            .depends_on(&own.classes);
+        connect(&own, &observer, &apps, &subjects, &controller.handle());
+        (controller, worker)
+    }
+
+    /// Returns the application of a request. Before the plan, the ManagedApp names its objects; afterwards, the plan does.
+    async fn application(
+        &self,
+        request: &UpgradeRequest,
+        now: Timestamp,
+    ) -> Result<Application, ReconcileError> {
+        let status = request.status.as_ref();
+        match status.and_then(|status| status.plan.as_ref()) {
+            Some(plan) => self.planned(request, plan, now).await,
+            None => self.referenced(request, now).await,
+        }
+    }
+
+    async fn referenced(
+        &self,
+        request: &UpgradeRequest,
+        now: Timestamp,
+    ) -> Result<Application, ReconcileError> {
+        let namespace = request.namespace().unwrap_or_default();
+        let name = &request.spec.managed_app_ref.name;
+        let Some(app) = self.apps.get(&Key::new(&namespace, name)) else {
+            return Ok(Application {
+                app: None,
+                live: None,
+                flux: Vec::new(),
+                source: None,
+                workloads: BTreeSet::new(),
+                claims: BTreeSet::new(),
+            });
+        };
+        let overlap = self.shared.registry().overlap(&name_of(&app));
+        let mut world = self.world(&app.spec, &namespace, Some(now)).await?;
+        world.overlap = overlap;
+        let helm = world.release();
+        let has_upgrade_hooks =
+            helm.and_then(|helm| self.observer.releases.has_upgrade_hooks(helm));
+        let mut flux = vec![(FluxKind::Kustomization, world.kustomization_name.clone())];
+        if let Ok(Some((name, _))) = &world.helm_release {
+            flux.push((FluxKind::HelmRelease, name.clone()));
+        }
+        let kustomization = world.kustomization.present();
+        let source = kustomization.and_then(|found| found.source.as_ref());
+        let source = source.map(|source| NamespacedName::new(&source.namespace, &source.name));
+        let (mut workloads, mut claims) = (BTreeSet::new(), BTreeSet::new());
+        if let Discovery::Found(objects) = &world.discovery {
+            workloads.extend(objects.members.iter().map(|member| member.id.clone()));
+            let others = objects.mounters.iter().filter_map(|one| one.live.as_ref());
+            workloads.extend(others.map(|live| live.id.clone()));
+            claims.extend(objects.claims.iter().map(|claim| claim.name.clone()));
+        }
+        Ok(Application {
+            app: Some(AppState {
+                app,
+                world,
+                parent: None,
+                has_upgrade_hooks,
+            }),
+            live: None,
+            flux,
+            source,
+            workloads,
+            claims,
+        })
+    }
+
+    async fn planned(
+        &self,
+        request: &UpgradeRequest,
+        plan: &UpgradePlan,
+        now: Timestamp,
+    ) -> Result<Application, ReconcileError> {
+        let phase = request.status.as_ref().and_then(|status| status.phase);
+        let (reads, needs_live) = match phase {
+            Some(UpgradePhase::Snapshot | UpgradePhase::HealthCheck) => (Some(now), true),
+            Some(UpgradePhase::GitCommit | UpgradePhase::Reconcile) => (None, true),
+            Some(
+                UpgradePhase::Pending
+                | UpgradePhase::Plan
+                | UpgradePhase::Suspend
+                | UpgradePhase::ScaleDown
+                | UpgradePhase::Undo
+                | UpgradePhase::Succeeded
+                | UpgradePhase::Failed,
+            )
+            | None => (None, false),
+        };
+        let flux: Vec<(FluxKind, NamespacedName)> = plan
+            .flux_objects
+            .iter()
+            .map(|one| (one.kind, NamespacedName::new(&one.namespace, &one.name)))
+            .collect();
+        let live = match spec_of(&flux).filter(|_| needs_live) {
+            Some(spec) => {
+                let namespace = request.namespace().unwrap_or_default();
+                Some(self.world(&spec, &namespace, reads).await?)
+            }
+            None => None,
+        };
+        let workloads = plan.workloads.iter();
+        let claims = plan.volumes.iter();
+        let source = &plan.commit.source;
+        Ok(Application {
+            app: None,
+            live,
+            flux,
+            source: Some(NamespacedName::new(&source.namespace, &source.name)),
+            workloads: workloads
+                .map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name))
+                .collect(),
+            claims: claims
+                .map(|one| NamespacedName::new(&one.namespace, &one.pvc))
+                .collect(),
+        })
+    }
+
+    /// Observes an application. With `read_at`, a release that is not known is read.
+    async fn world(
+        &self,
+        spec: &ManagedAppSpec,
+        namespace: &str,
+        read_at: Option<Timestamp>,
+    ) -> Result<AppWorld, ReconcileError> {
+        let flux = self.observer.flux(spec, namespace);
+        let releases = &self.observer.releases;
+        let read = match (flux.helm(), read_at) {
+            (Some(helm), Some(now)) => releases.read(helm, now).await?,
+            (Some(helm), None) => releases.known(helm),
+            (None, _) => ReleaseRead::Disabled,
+        };
+        let discovery = self.observer.discovery(&flux, &read);
+        let warnings = match &discovery {
+            Discovery::Found(objects) => self.observer.caches.warnings_about(&objects.members),
+            Discovery::Failed(_) => Vec::new(),
+        };
+        Ok(AppWorld {
+            kustomization_name: flux.kustomization_name,
+            kustomization: flux.kustomization,
+            helm_release: flux.helm_release,
+            discovery,
+            overlap: None,
+            warnings,
+        })
+    }
+
+    /// Returns the objects of Flux that exist, with the managers that the decisions need.
+    async fn flux(
+        &self,
+        names: &[(FluxKind, NamespacedName)],
+        request: &UpgradeRequest,
+    ) -> Result<Vec<FluxTarget>, ReconcileError> {
+        let caches = &self.observer.caches;
+        let mut found = Vec::new();
+        for (kind, name) in names {
+            let target = match kind {
+                FluxKind::Kustomization => target(&caches.kustomizations, name),
+                FluxKind::HelmRelease => target(&caches.helm_releases, name),
+            };
+            if let Some(target) = target {
+                found.push(self.with_managers(target, request).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds the managers of `spec.suspend`. Only an object that is about to be locked, or that someone resumed, needs them.
+    async fn with_managers(
+        &self,
+        mut target: FluxTarget,
+        request: &UpgradeRequest,
+    ) -> Result<FluxTarget, ReconcileError> {
+        let phase = request.status.as_ref().and_then(|status| status.phase);
+        let is_before_lock = matches!(phase, Some(UpgradePhase::Plan | UpgradePhase::Suspend))
+            && target.lock == Lock::Free;
+        let is_resumed = target.lock.is_held_by(&uid_of(request)) && !target.is_suspended();
+        if !is_before_lock && !is_resumed {
+            return Ok(target);
+        }
+        let managers = self
+            .managers
+            .of(&Asked {
+                resource: target.kind.resource(),
+                namespace: &target.namespace,
+                name: &target.name,
+                uid: &target.uid,
+                generation: target.generation,
+                path: &SUSPEND,
+            })
+            .await?;
+        target.suspend_managers = managers.all;
+        target.suspend_appliers = managers.appliers;
+        Ok(target)
+    }
+
+    /// Returns the scale of workloads that exist, with the managers of those that someone scaled up.
+    async fn scales(
+        &self,
+        ids: &BTreeSet<ObjectId>,
+        request: &UpgradeRequest,
+    ) -> Result<Vec<ScaleTarget>, ReconcileError> {
+        let status = request.status.clone().unwrap_or_default();
+        let mut found = Vec::new();
+        for id in ids {
+            let Some(mut target) = self.observer.caches.scale(id) else {
+                continue;
+            };
+            let was_stopped = status.at_zero.contains(&target.id());
+            let is_counted = match target.kind {
+                ScalableKind::Deployment | ScalableKind::StatefulSet => true,
+                ScalableKind::CronJob => false,
+            };
+            let is_stopping = matches!(
+                status.phase,
+                Some(UpgradePhase::ScaleDown | UpgradePhase::Snapshot)
+            );
+            if was_stopped && is_counted && is_stopping && !target.is_at_zero() {
+                let asked = Asked {
+                    resource: target.kind.resource(),
+                    namespace: &target.namespace,
+                    name: &target.name,
+                    uid: &target.uid,
+                    generation: target.generation,
+                    path: &REPLICAS,
+                };
+                target.scale_managers = self.managers.of(&asked).await?.all;
+            }
+            found.push(target);
+        }
+        Ok(found)
+    }
+
+    /// Returns the other requests of the application, and the holders of the locks of its objects.
+    fn others(&self, request: &UpgradeRequest, flux: &[FluxTarget]) -> Vec<OtherRequest> {
+        let namespace = request.namespace().unwrap_or_default();
+        let app = &request.spec.managed_app_ref.name;
+        let of_app = self.own.requests.by_index(&of_app(&namespace, app));
+        let holders = flux.iter().filter_map(|target| match &target.lock {
+            Lock::Held(holder) => Some(holder),
+            Lock::Free | Lock::Unreadable => None,
+        });
+        let holders = holders.filter_map(|holder| {
+            let key = Key {
+                namespace: holder.namespace.clone(),
+                name: holder.name.clone(),
+            };
+            self.own.requests.get(&key)
+        });
+        let mut seen = BTreeSet::from([uid_of(request)]);
+        of_app
+            .into_iter()
+            .chain(holders)
+            .filter(|one| seen.insert(uid_of(one)))
+            .map(|one| other(&one))
+            .collect()
+    }
+
+    fn source(&self, name: Option<&NamespacedName>) -> Seen<SourceView> {
+        let Some(name) = name else {
+            return Seen::Absent;
+        };
+        if !self.observer.is_watched(&name.namespace) {
+            return Seen::NotWatched;
+        }
+        match self.own.sources.get(&Key::new(&name.namespace, &name.name)) {
+            Presence::NotInstalled => Seen::NotInstalled,
+            Presence::Unreadable { why } => Seen::Unreadable(why),
+            Presence::Absent => Seen::Absent,
+            Presence::Present(source) => Seen::Present(source),
+        }
+    }
+
+    /// Returns the Jobs of a request, and the log of the Job that has made a plan.
+    fn commit(
+        &self,
+        request: &UpgradeRequest,
+        now: Timestamp,
+    ) -> Result<CommitStep, ReconcileError> {
+        let namespace = request.namespace().unwrap_or_default();
+        let (kind, uid) = (UPGRADE_REQUEST.name(), uid_of(request));
+        let pods = self.own.pods.children(kind, &namespace, &uid);
+        let pods: Vec<StepPod> = pods.iter().map(|pod| pod.view.clone()).collect();
+        let jobs: Vec<StepJob> = self
+            .own
+            .jobs
+            .children(kind, &namespace, &uid)
+            .iter()
+            .map(|job| {
+                let about = with_uid(&namespace, &job.uid);
+                let warnings = self.own.job_warnings.by_index(&about);
+                let newest = warnings.iter().max_by_key(|one| one.seen(now));
+                let warning = newest.map(|one| one.message.as_str());
+                StepJob::read(&namespace, &job.view, &pods, warning)
+            })
+            .collect();
+        let status = request.status.as_ref();
+        let has_plan = status.is_some_and(|status| status.plan.is_some());
+        let planned = jobs.iter().find(|job| {
+            matches!(
+                &job.state,
+                StepState::Reported(CommitReport::Planned { .. })
+            )
+        });
+        let log = planned.filter(|_| !has_plan).and_then(|job| {
+            let pod = job.pod.as_ref()?;
+            Some(LogRequest {
+                namespace: namespace.clone(),
+                pod: pod.name.clone(),
+                uid: pod.uid.clone(),
+                container: CONTAINER.to_owned(),
+                node: pod.node.clone(),
+                lines: LOG_LINES,
+            })
+        });
+        let log = self.logs.ask(&request.metadata, status, log, now)?;
+        Ok(CommitStep {
+            settings: self.settings.clone(),
+            jobs,
+            log,
+        })
+    }
+}
+
+fn uid_of(request: &UpgradeRequest) -> String {
+    request.uid().unwrap_or_default()
+}
+
+fn object_kind(kind: ScalableKind) -> ObjectKind {
+    match kind {
+        ScalableKind::Deployment => ObjectKind::Deployment,
+        ScalableKind::StatefulSet => ObjectKind::StatefulSet,
+        ScalableKind::CronJob => ObjectKind::CronJob,
+    }
+}
+
+fn target<V: Send + Sync + 'static>(
+    cache: &OptionalCache<FluxEntry<V>>,
+    name: &NamespacedName,
+) -> Option<FluxTarget> {
+    match cache.get(&Key::new(&name.namespace, &name.name)) {
+        Presence::Present(entry) => Some(entry.target.as_ref().clone()),
+        Presence::NotInstalled | Presence::Unreadable { .. } | Presence::Absent => None,
+    }
+}
+
+/// Returns the spec of a ManagedApp with these objects of Flux. What applies another object comes before it.
+fn spec_of(flux: &[(FluxKind, NamespacedName)]) -> Option<ManagedAppSpec> {
+    let last = |wanted: FluxKind| {
+        let mut all = flux.iter().rev();
+        let (_, name) = all.find(|(kind, _)| *kind == wanted)?;
+        Some(FluxRef {
+            name: name.name.clone(),
+            namespace: Some(name.namespace.clone()),
+        })
+    };
+    Some(ManagedAppSpec {
+        kustomization_ref: last(FluxKind::Kustomization)?,
+        helm_release_ref: last(FluxKind::HelmRelease),
+        git: None,
+    })
+}
+
+fn other(request: &UpgradeRequest) -> OtherRequest {
+    let created = request.creation_timestamp();
+    let status = request.status.as_ref();
+    OtherRequest {
+        holder: Holder {
+            kind: UPGRADE_REQUEST.name().to_owned(),
+            namespace: request.namespace(),
+            name: request.name_any(),
+            uid: uid_of(request),
+        },
+        app: request.spec.managed_app_ref.name.clone(),
+        age: (
+            created.map_or(0, |created| created.0.as_second()),
+            uid_of(request),
+        ),
+        // A dry run locks nothing, and nobody waits for it.
+        is_active: !status.is_some_and(Status::is_over) && !request.spec.dry_run,
+    }
+}
+
+impl Kind for UpgradeKind {
+    type Object = UpgradeRequest;
+    type Status = UpgradeRequestStatus;
+    type World = UpgradeWorld;
+    const RESOURCE: ResourceType = UPGRADE_REQUEST.resource;
+    const FINALIZER: &'static str = "upgraderequests.orchestrator.io/finalizer";
+
+    fn status(object: &UpgradeRequest) -> Option<&UpgradeRequestStatus> {
+        object.status.as_ref()
+    }
+
+    fn phase_spec(object: &UpgradeRequest) -> &UpgradeRequest {
+        object
+    }
+
+    fn phase_progress(world: &UpgradeWorld) -> Option<String> {
+        upgrade::progress(world)
+    }
+
+    async fn observe(
+        &self,
+        request: &Arc<UpgradeRequest>,
+        now: Timestamp,
+    ) -> Result<UpgradeWorld, ReconcileError> {
+        let mut found = self.application(request, now).await?;
+        let flux = self.flux(&found.flux, request).await?;
+        // A lock of a request that was deleted by force names the workloads that it had stopped.
+        let notes = flux.iter().filter_map(|target| target.note.as_ref());
+        let noted = notes.flat_map(|note| note.workloads.iter());
+        let noted: Vec<ObjectId> = noted
+            .map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name))
+            .collect();
+        found.workloads.extend(noted);
+        let workloads = self.scales(&found.workloads, request).await?;
+        let volumes = self.volumes(&found.claims);
+        self.subjects.remember(request, &found, &volumes);
+        Ok(UpgradeWorld {
+            others: self.others(request, &flux),
+            pods: self.mounting(&found.claims),
+            attachments: self.attachments(&volumes),
+            snapshots: self.snapshots(request)?,
+            source: self.source(found.source.as_ref()),
+            commit: self.commit(request, now)?,
+            app: found.app,
+            live: found.live,
+            flux,
+            workloads,
+            volumes,
+        })
+    }
+
+    fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> Decision<UpgradeRequestStatus> {
+        upgrade::decide(input)
+    }
+}
