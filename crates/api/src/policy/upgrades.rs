@@ -149,7 +149,7 @@ fn own_git_repositories() -> ValidatingAdmissionPolicy {
         ],
         vec![
             bound(
-                "dyn(object.?spec) == dyn(oldObject.?spec)".to_owned(),
+                "object.?spec == oldObject.?spec".to_owned(),
                 "never changes the spec of a GitRepository",
             ),
             bound(
