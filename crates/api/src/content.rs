@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// Names of the containers that our operators create. Webhooks may inject other containers.
-pub const CONTAINERS: &[&str] = &["agent", "clone", "publish", "probe"];
+pub const CONTAINERS: &[&str] = &["agent", "clone", "commit", "publish", "probe"];
 
 /// The path where the API server mounts the token of a ServiceAccount.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -29,7 +29,7 @@ pub use status::{
 pub use upgrade_git::{
     AppGit, ChartField, CommitAuthor, MAX_EVIDENCE_IMAGES, MAX_PLANNED_EDITS, PlannedCommit,
     PlannedDocument, PlannedEdit, PlannedSource, PushAttempt, PushFailure, PushOutcome,
-    PushedCommit, ReconciledVersion, UpgradeEvidence,
+    PushedCommit, ReconciledVersion, UpgradeEvidence, VersionsBefore,
 };
 pub use upgrade_permissions::UPGRADE_PERMISSIONS;
 pub use upgrade_phase::{PLAN_TIME, PUSH_TIME, UpgradePhase};

@@ -139,6 +139,21 @@ pub struct PlannedDocument {
     pub namespace: Option<String>,
 }
 
+/// Versions that Flux had applied when it was suspended. Another one may have been applied since the plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionsBefore {
+    /// Revision of the artifact of the GitRepository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Revision that the Kustomization had applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<String>,
+    /// Version of the release of Helm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_version: Option<i64>,
+}
+
 /// Attempt to push the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

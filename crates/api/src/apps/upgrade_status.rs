@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     status::{DeployedRelease, UnprotectedVolume},
-    upgrade_git::{PlannedCommit, PushAttempt, PushedCommit, ReconciledVersion, UpgradeEvidence},
+    upgrade_git::{
+        PlannedCommit, PushAttempt, PushedCommit, ReconciledVersion, UpgradeEvidence,
+        VersionsBefore,
+    },
     upgrade_phase::UpgradePhase,
 };
 use crate::{CommonStatus, Duration, Status, decide::ResourceType};
@@ -84,6 +87,9 @@ pub struct UpgradeRequestStatus {
     /// before the push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<String>,
+    /// Versions before the commit. They are stored together with the intent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_commit: Option<VersionsBefore>,
     /// Current attempt to push the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<PushAttempt>,

@@ -13,7 +13,7 @@ use api::{
     Reason, Timestamp, Verdict,
     apps::{
         PushAttempt, PushFailure, PushOutcome, PushedCommit, UpgradePhase, UpgradePlan,
-        UpgradeRequestStatus, upgrade_condition, upgrade_intent,
+        UpgradeRequestStatus, VersionsBefore, upgrade_condition, upgrade_intent,
     },
     decide::{ConditionUpdate, Decision, Effect, LiveRead, ResourceType, Target},
     time,
@@ -41,6 +41,7 @@ pub(super) fn begin(request: &Request<'_>, mut status: UpgradeRequestStatus) -> 
     let base = status.plan.as_ref().map(|plan| plan.commit.base.clone());
     let base = base.unwrap_or_default();
     status.intent = Some(upgrade_intent::push(&base, request.uid()));
+    status.before_commit = Some(versions_before(request, &status));
     status.push = Some(attempt(1, request.now));
     request.advance(
         status,
@@ -48,6 +49,26 @@ pub(super) fn begin(request: &Request<'_>, mut status: UpgradeRequestStatus) -> 
         Reason::Committing,
         "pushes the commit with the new version",
     )
+}
+
+/// Returns the versions of the suspended objects of Flux. Without an observation, those of the plan count.
+fn versions_before(request: &Request<'_>, status: &UpgradeRequestStatus) -> VersionsBefore {
+    let plan = status.plan.as_ref();
+    let live = request.world.live.as_ref();
+    let source = request.world.source.present();
+    let applied = live.and_then(|live| live.kustomization.present());
+    let newest = live.and_then(|live| live.release()?.newest.as_ref());
+    VersionsBefore {
+        source: source
+            .and_then(|source| source.revision.clone())
+            .or_else(|| plan?.commit.source.revision.clone()),
+        applied: applied
+            .and_then(|found| found.revision.clone())
+            .or_else(|| plan?.revision.clone()),
+        release_version: newest
+            .map(|newest| newest.version)
+            .or_else(|| Some(plan?.release.as_ref()?.version)),
+    }
 }
 
 fn attempt(number: u32, starts: Timestamp) -> PushAttempt {

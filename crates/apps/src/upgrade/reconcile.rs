@@ -8,7 +8,7 @@ use api::{
     Reason, Verdict,
     apps::{
         FluxKind, PlannedFluxObject, PushedCommit, ReconciledVersion, UpgradePhase, UpgradePlan,
-        UpgradeRequestStatus, upgrade_condition,
+        UpgradeRequestStatus, VersionsBefore, upgrade_condition,
     },
     claim::Claim,
     decide::{ConditionUpdate, Decision, Effect},
@@ -92,6 +92,7 @@ pub(super) struct View<'a> {
     request: &'a Request<'a>,
     plan: &'a UpgradePlan,
     commit: &'a PushedCommit,
+    before: &'a VersionsBefore,
     source: Option<&'a SourceView>,
     kustomization: Option<&'a KustomizationView>,
     helm: Option<&'a HelmReleaseView>,
@@ -101,12 +102,14 @@ impl<'a> View<'a> {
     /// Returns the observed state, or `None` without a plan and a commit.
     pub(super) fn of(request: &'a Request<'a>) -> Option<Self> {
         let (plan, commit) = (request.plan()?, request.stored.commit.as_ref()?);
+        let before = request.stored.before_commit.as_ref()?;
         let live = request.world.live.as_ref();
         let source = request.world.source.present();
         Some(Self {
             request,
             plan,
             commit,
+            before,
             source: source.filter(|source| source.uid == plan.commit.source.uid),
             kustomization: live.and_then(|live| live.kustomization.present()),
             helm: live.and_then(|live| live.release()),
@@ -141,7 +144,7 @@ impl<'a> View<'a> {
 
     fn has_new_source(&self) -> bool {
         let revision = self.source.and_then(|source| source.revision.as_ref());
-        revision.is_some() && revision != self.plan.commit.source.revision.as_ref()
+        revision.is_some() && revision != self.before.source.as_ref()
     }
 
     fn requests_new_version(&self) -> bool {
@@ -161,8 +164,7 @@ impl<'a> View<'a> {
     }
 
     fn newest_chart_is(&self, version: &str) -> bool {
-        let before = self.plan.release.as_ref();
-        let before = before.map_or(0, |release| release.version);
+        let before = self.before.release_version.unwrap_or(0);
         let newest = self.helm.and_then(|helm| helm.newest.as_ref());
         newest.is_some_and(|newest| {
             newest.status == DEPLOYED
@@ -322,7 +324,7 @@ impl<'a> View<'a> {
             return Some("the objects of Flux are not known".to_owned());
         };
         let revision = kustomization.revision.as_ref();
-        let is_new = revision.is_some() && revision != self.plan.revision.as_ref();
+        let is_new = revision.is_some() && revision != self.before.applied.as_ref();
         let is_ours = self.has_applied_commit() || self.requests_new_version();
         let before = "the revision before the upgrade";
         let released = helm.outcome.released.as_ref();
@@ -374,7 +376,7 @@ impl<'a> View<'a> {
         }
         if !self.requests_new_version() {
             let is_applied = self.kustomization.is_some_and(|one| {
-                let is_new = one.revision != self.plan.revision && one.revision.is_some();
+                let is_new = one.revision != self.before.applied && one.revision.is_some();
                 is_new && one.flux.attempt == Attempt::Applied
             });
             return problem(if is_applied {

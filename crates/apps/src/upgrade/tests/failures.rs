@@ -89,6 +89,7 @@ fn s1_11_progress_extends_the_time_of_a_snapshot() {
         "90 minutes with progress"
     );
     cluster.snapshots_work = true;
+    cluster.pace = 2;
     assert_eq!(ended(&mut cluster).0, "PushRejected");
 }
 

@@ -334,6 +334,24 @@ fn the_old_version_runs_for_the_hooks_of_the_chart() {
     }
 }
 
+/// A change of values may have caused a release after the plan, with the old chart. It is no rollback of the upgrade.
+#[test]
+fn a_release_between_the_plan_and_the_suspension_is_no_rollback() {
+    let mut cluster = Cluster::pushing(Push::Accepted);
+    cluster.run_until(|cluster| cluster.phase() == UpgradePhase::Suspend);
+    cluster.delivery.release.version = 9;
+    cluster.run();
+    assert_eq!(
+        cluster.phase(),
+        UpgradePhase::Succeeded,
+        "{}",
+        cluster.message()
+    );
+    let evidence = cluster.status().evidence.unwrap();
+    assert_eq!(evidence.release.unwrap().version, 10);
+    cluster.assert_committed("another release");
+}
+
 /// The old version does not get healthy after the snapshots, so nothing is pushed.
 #[test]
 fn an_old_version_that_does_not_start_again_ends_the_request() {
