@@ -4,6 +4,7 @@ mod checks;
 mod cluster;
 mod deletion;
 mod delivery;
+mod evidence;
 mod failures;
 pub(super) mod fixtures;
 mod objects;

@@ -160,13 +160,22 @@ impl Cluster {
 
     /// Returns the decision about the current state, without carrying it out.
     pub(super) fn decision(&self) -> UpgradeDecision {
+        self.decided(false)
+    }
+
+    /// Returns the decision about the current state after the live reads, without carrying it out.
+    pub(super) fn confirmed_decision(&self) -> UpgradeDecision {
+        self.decided(true)
+    }
+
+    fn decided(&self, confirmed: bool) -> UpgradeDecision {
         decide(&Input {
             object: &self.request,
             world: &self.cache,
             now: self.now,
             fault: None,
             refused: false,
-            confirmed: false,
+            confirmed,
             overdue: false,
         })
     }

@@ -227,6 +227,7 @@ impl Delivery {
         }
     }
 
+    /// The commit of the request arrives on the branch.
     fn accept(&mut self) {
         self.commits.push(super::fixtures::UID.to_owned());
         self.version = "2.0.0".to_owned();
