@@ -111,8 +111,8 @@ impl ManagerReader {
 
 /// Returns the metadata of an object, or `None` if it has another form. Then nobody is named.
 fn metadata(object: &Value) -> Option<ObjectMeta> {
-    match ObjectMeta::deserialize(object.get("metadata")?) {
-        Ok(meta) => Some(meta),
-        Err(_another_form) => None,
-    }
+    let Ok(meta) = ObjectMeta::deserialize(object.get("metadata")?) else {
+        return None;
+    };
+    Some(meta)
 }

@@ -167,12 +167,7 @@ impl<'a> Repository<'a> {
     fn request(&self, app: &str, plan: &UpgradePlan) -> StepRequest {
         let path = self.kustomization.path.as_deref().unwrap_or_default();
         let path = path.trim_start_matches("./").trim_matches('/');
-        let applied = plan.revision.as_deref().and_then(commit_of);
-        let applied = applied.and_then(|id| match Commit::parse(id) {
-            Ok(commit) => Some(commit),
-            // The revision of another kind of source has no commit. Then nothing is counted.
-            Err(_not_a_commit) => None,
-        });
+        let applied = plan.revision.as_deref().and_then(applied_commit);
         let mut helm = plan.flux_objects.iter().rev();
         let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
         let field_path = self.git.chart.field_path.clone();
@@ -200,6 +195,14 @@ impl<'a> Repository<'a> {
             }],
         }
     }
+}
+
+/// Returns the commit of a revision of Flux. Without one, the commits since then are not counted.
+fn applied_commit(revision: &str) -> Option<Commit> {
+    let Ok(commit) = Commit::parse(commit_of(revision)?) else {
+        return None;
+    };
+    Some(commit)
 }
 
 fn create(
