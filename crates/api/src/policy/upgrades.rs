@@ -29,12 +29,17 @@ const CRON_JOB_FIELDS: &[&str] = &[
     "timeZone",
 ];
 
-/// Returns the policies for authors of UpgradeRequests. The installation must prefix their names with its own.
+/// Returns the policies for authors of UpgradeRequests, and for the field `git` of ManagedApps. The installation must
+/// prefix their names with its own.
 #[must_use]
 pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
+    vec![may_upgrade(), may_read_credentials()]
+}
+
+fn may_upgrade() -> ValidatingAdmissionPolicy {
     let app = "object.spec.managedAppRef.name";
     let may = allowed(GROUP, "managedapps", Some(app), "upgrade");
-    vec![policy(
+    policy(
         "upgrade-app",
         &Matched {
             versions: &["v1alpha1"],
@@ -51,7 +56,31 @@ pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
                 "'upgrade' the ManagedApp '\" + object.spec.managedAppRef.name + \"'",
             ),
         )],
-    )]
+    )
+}
+
+/// Requires permission to read the Secret with the credentials. The step sends them to the URL of the author.
+fn may_read_credentials() -> ValidatingAdmissionPolicy {
+    let secret = "object.spec.git.credentialsSecretRef.name";
+    let may = allowed("", "secrets", Some(secret), "get");
+    policy(
+        "git-credentials",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["managedapps"],
+            name: "changed",
+            when: "oldObject == null || object.spec != oldObject.spec",
+        },
+        &[],
+        vec![denial(
+            format!("!has(object.spec.git) || {may}"),
+            "spec.git.credentialsSecretRef: the author of a ManagedApp must be allowed to 'get' the Secret",
+            &permission_message(
+                "\"spec.git.credentialsSecretRef: \"",
+                "'get' the Secret '\" + object.spec.git.credentialsSecretRef.name + \"'",
+            ),
+        )],
+    )
 }
 
 /// Returns the bounds of the operator for upgrades. The installation must add the condition [`super::by_user`] to each
@@ -293,6 +322,41 @@ mod tests {
         assert!(
             found[0].contains(".name(object.spec.managedAppRef.name).check('upgrade')"),
             "{found:?}"
+        );
+    }
+
+    /// The credentials of another team must not be sent to the server of the author.
+    #[test]
+    fn an_author_may_read_the_credentials() {
+        let found = expressions(&may_read_credentials());
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("!has(object.spec.git) || "),
+            "{found:?}"
+        );
+        assert!(
+            found[0].contains(
+                ".name(object.spec.git.credentialsSecretRef.name).check('get').allowed()"
+            ),
+            "{found:?}"
+        );
+    }
+
+    /// Another Job could mount any Secret, and another GitRepository could apply any manifest.
+    #[test]
+    fn the_operator_creates_one_form_of_jobs_and_changes_no_source() {
+        let jobs = expressions(&own_commit_jobs());
+        assert!(jobs[0].ends_with("== 'UpgradeRequest'"), "{jobs:?}");
+        assert!(
+            jobs[1].contains("['/usr/local/bin/step', 'commit']"),
+            "{jobs:?}"
+        );
+        assert!(jobs[2].contains("automountServiceAccountToken"), "{jobs:?}");
+        let source = expressions(&own_git_repositories());
+        assert_eq!(source[0], "object.?spec == oldObject.?spec");
+        assert!(
+            source[1].contains("key in ['reconcile.fluxcd.io/requestedAt']"),
+            "{source:?}"
         );
     }
 
