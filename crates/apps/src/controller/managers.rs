@@ -116,3 +116,72 @@ fn metadata(object: &Value) -> Option<ObjectMeta> {
     };
     Some(meta)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use api::apps::KUSTOMIZATION;
+    use kube::{Client, client::Body};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns a reader of an API server that has this object, and the number of reads.
+    fn reader(object: Value) -> (ManagerReader, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let reads = Arc::clone(&count);
+        let service = tower::service_fn(move |_request: http::Request<Body>| {
+            reads.fetch_add(1, Ordering::SeqCst);
+            let body = Body::from(object.to_string().into_bytes());
+            async move { http::Response::builder().status(200).body(body) }
+        });
+        let client = Client::new(service, "default");
+        (ManagerReader::new(LiveReader::new(client)), count)
+    }
+
+    fn object(uid: &str, generation: i64) -> Value {
+        let suspend = json!({ "f:spec": { "f:suspend": {} } });
+        json!({ "metadata": {
+            "name": "shop", "namespace": "shop", "uid": uid, "generation": generation,
+            "managedFields": [
+                { "manager": "kustomize-controller", "operation": "Apply", "fieldsV1": suspend },
+                { "manager": "flux", "operation": "Update", "fieldsV1": suspend },
+            ],
+        } })
+    }
+
+    async fn ask(reader: &ManagerReader, generation: i64) -> Managers {
+        let asked = Asked {
+            resource: KUSTOMIZATION,
+            namespace: "shop",
+            name: "shop",
+            uid: "uid",
+            generation,
+            path: &["f:spec", "f:suspend"],
+        };
+        reader.of(&asked).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_managers_of_a_generation_are_read_once() {
+        let (reader, count) = reader(object("uid", 4));
+        for _ in 0..3 {
+            let found = ask(&reader, 4).await;
+            assert_eq!(found.all, ["kustomize-controller", "flux"]);
+            assert_eq!(found.appliers, ["kustomize-controller"]);
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        // The live object is older than the asked generation, so its answer is not kept.
+        for _ in 0..2 {
+            ask(&reader, 5).await;
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn a_recreated_object_names_nobody() {
+        let (reader, _) = reader(object("another", 4));
+        assert_eq!(ask(&reader, 4).await, Managers::default());
+    }
+}
