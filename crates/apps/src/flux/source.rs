@@ -48,6 +48,8 @@ pub struct SourceView {
     pub revision: Option<String>,
     /// Token of the requested reconciliation.
     pub requested: Option<String>,
+    /// Token of the last reconciliation that its controller handled. The artifact is at least as new as that.
+    pub handled: Option<String>,
     /// Message of the condition `Ready`, for messages only.
     pub activity: Option<String>,
 }
@@ -77,6 +79,8 @@ struct RawReference {
 struct RawStatus {
     artifact: Option<RawArtifact>,
     conditions: Vec<RawCondition>,
+    #[serde(rename = "lastHandledReconcileAt")]
+    handled: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -130,6 +134,7 @@ impl SourceView {
             is_suspended: spec.suspend,
             revision: status.artifact.and_then(|artifact| artifact.revision),
             requested: annotations.and_then(|all| all.get(REQUESTED_AT).cloned()),
+            handled: status.handled,
             activity: ready.map(|one| bounded(&one.message, 100)),
         })
     }
@@ -200,8 +205,10 @@ mod tests {
             "status": {
                 "artifact": { "revision": "main@sha1:0123" },
                 "conditions": [{ "type": "Ready", "message": "stored artifact" }],
+                "lastHandledReconcileAt": "token",
             },
         }));
+        assert_eq!(found.handled.as_deref(), Some("token"));
         assert!(found.is_verified && found.is_suspended);
         assert_eq!(found.revision.as_deref(), Some("main@sha1:0123"));
         assert_eq!(found.activity.as_deref(), Some("stored artifact"));

@@ -147,6 +147,19 @@ impl<'a> View<'a> {
         revision.is_some() && revision != self.before.source.as_ref()
     }
 
+    fn token(&self) -> String {
+        format!("orchestrator-commit/{}", self.request.uid())
+    }
+
+    /// Returns whether the source has the commit. A later revision has it if the source was fetched after the push: others
+    /// may have pushed on top. Another revision may be a commit of others from before the push.
+    fn has_fetched(&self) -> bool {
+        let revision = self.source.and_then(|source| source.revision.as_deref());
+        let is_ours = revision.and_then(commit_of) == Some(self.commit.id.as_str());
+        let handled = self.source.and_then(|source| source.handled.as_ref());
+        is_ours || (self.has_new_source() && handled == Some(&self.token()))
+    }
+
     fn requests_new_version(&self) -> bool {
         let requested = self.helm.and_then(|helm| helm.requested.as_ref());
         requested == Some(&self.plan.chart.to)
@@ -175,7 +188,7 @@ impl<'a> View<'a> {
 
     fn step(&self) -> Step {
         let request = self.request;
-        if !self.has_new_source() {
+        if !self.requests_new_version() && !self.has_fetched() {
             return self.fetch();
         }
         // What applies another object comes first: a dependency waits for the revision of the object that applies it.
@@ -227,7 +240,7 @@ impl<'a> View<'a> {
             source.name,
             quoted(source.activity.as_deref())
         );
-        let token = format!("orchestrator-commit/{}", self.request.uid());
+        let token = self.token();
         if source.requested.as_ref() == Some(&token) {
             return Step::Wait(message);
         }
@@ -371,10 +384,10 @@ impl<'a> View<'a> {
     /// Returns the reason for the end of the phase at its deadline.
     fn too_late(&self, message: &str) -> Problem {
         let problem = |reason| Problem::new(reason, message);
-        if !self.has_new_source() {
-            return problem(Reason::SourceNotUpdated);
-        }
         if !self.requests_new_version() {
+            if !self.has_fetched() {
+                return problem(Reason::SourceNotUpdated);
+            }
             let is_applied = self.kustomization.is_some_and(|one| {
                 let is_new = one.revision != self.before.applied && one.revision.is_some();
                 is_new && one.flux.attempt == Attempt::Applied

@@ -78,6 +78,8 @@ pub(super) struct Delivery {
     outcome: ReleaseOutcome,
     /// Whether no workload gets ready.
     pub(super) is_unhealthy: bool,
+    /// Number of commits of others on top.
+    pub(super) others: usize,
 }
 
 fn id(number: usize) -> String {
@@ -106,6 +108,7 @@ impl Delivery {
                 ..ReleaseOutcome::default()
             },
             is_unhealthy: false,
+            others: 0,
         }
     }
 
@@ -243,7 +246,8 @@ impl Delivery {
                 .as_ref()
                 .is_some_and(|token| token.starts_with("orchestrator-commit/"));
             if is_requested && self.apply != Apply::NotFetched {
-                one.revision = Some(revision(1 + self.commits.len()));
+                one.revision = Some(revision(1 + self.commits.len() + self.others));
+                one.handled.clone_from(&one.requested);
             }
             fetched.clone_from(&one.revision);
         }
@@ -253,7 +257,8 @@ impl Delivery {
         };
         if is_active("kustomization") {
             self.revision = fetched.unwrap_or_else(|| self.revision.clone());
-            let has_fetched = self.revision == revision(1 + self.commits.len());
+            let latest = revision(1 + self.commits.len() + self.others);
+            let has_fetched = self.revision == latest;
             if has_fetched && self.apply != Apply::NoEffect {
                 self.requested.clone_from(&self.version);
             }

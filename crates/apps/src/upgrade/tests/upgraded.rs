@@ -1,5 +1,7 @@
 //! Upgrades whose commit is pushed, also with a fault at each write.
 
+use std::sync::Arc;
+
 use api::{
     apps::{PushOutcome, UpgradePhase},
     status::condition,
@@ -10,6 +12,7 @@ use super::{
     delivery::{Apply, Push, revision},
     fixtures::replicas,
 };
+use crate::world::Seen;
 
 fn faults(number: usize) -> [Fault; 4] {
     [
@@ -332,6 +335,36 @@ fn the_old_version_runs_for_the_hooks_of_the_chart() {
             assert_eq!(cluster.phase(), UpgradePhase::Succeeded, "{context}");
         }
     }
+}
+
+/// Others push before and after the commit. Flux must have fetched the branch after the push.
+#[test]
+fn commits_of_others_are_not_taken_for_the_commit() {
+    let mut cluster = Cluster::pushing(Push::Accepted);
+    cluster.run_until(|cluster| cluster.phase() == UpgradePhase::Reconcile);
+    cluster.flux_works = false;
+    // A commit of others from before the push, which Flux has fetched at its interval.
+    let Seen::Present(source) = &mut cluster.real.source else {
+        panic!("no source");
+    };
+    Arc::make_mut(source).revision = Some(revision(7));
+    cluster.sync();
+    for _ in 0..3 {
+        cluster.step();
+    }
+    assert!(cluster.real.flux.iter().all(|one| one.is_suspended()));
+    // Others push on top, so no revision names the commit of the request.
+    cluster.delivery.others = 4;
+    cluster.flux_works = true;
+    cluster.run();
+    assert_eq!(
+        cluster.phase(),
+        UpgradePhase::Succeeded,
+        "{}",
+        cluster.message()
+    );
+    assert_eq!(cluster.status().evidence.unwrap().revision, revision(6));
+    cluster.assert_committed("others");
 }
 
 /// A change of values may have caused a release after the plan, with the old chart. It is no rollback of the upgrade.
