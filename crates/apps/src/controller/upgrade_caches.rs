@@ -119,6 +119,14 @@ fn trimmed(volume: PersistentVolume) -> PersistentVolume {
     }
 }
 
+fn job_view(job: &Job) -> JobView {
+    JobView::from(job)
+}
+
+fn step_pod(pod: &Pod) -> StepPod {
+    StepPod::from(pod)
+}
+
 /// Returns the watch of a type of children of requests.
 fn children<K: Resource + 'static, V: 'static>(view: fn(&K) -> V) -> Watch<K, Child<V>> {
     Watch {
@@ -178,8 +186,8 @@ impl UpgradeCaches {
                 ("storage.k8s.io", "csidrivers"),
                 all(|one: CSIDriver| is_attachable(Some(&one)), |_| Vec::new()),
             ),
-            jobs: watches.namespaced(("batch", "jobs"), children(|job: &Job| JobView::from(job))),
-            pods: watches.namespaced(("", "pods"), children(|pod: &Pod| StepPod::from(pod))),
+            jobs: watches.namespaced(("batch", "jobs"), children(job_view)),
+            pods: watches.namespaced(("", "pods"), children(step_pod)),
             job_warnings: watches.warnings("Job"),
         }
     }

@@ -115,13 +115,14 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
         name: commit_job::commit_name(request.name(), push.number),
         stored: push,
     };
-    if let Some(fault) = request.fault {
-        // The create was rejected, so this attempt has not pushed.
-        return push.failed(&Problem::new(fault.reason, fault.message.clone()));
-    }
     match request.world.commit.job(&push.name) {
+        None if request.fault.is_some() && !request.confirmed => request.confirm(push.reads()),
         None if push.stored.job_uid.is_some() => push.vanished(),
-        None => push.not_created(),
+        None => match request.fault {
+            // The create was rejected, and an earlier one had created nothing either, so this attempt has not pushed.
+            Some(fault) => push.failed(&Problem::new(fault.reason, fault.message.clone())),
+            None => push.not_created(),
+        },
         Some(job) => push.observed(job),
     }
 }

@@ -7,7 +7,7 @@ use api::{
     apps::{UpgradePhase, UpgradeRequest, UpgradeRequestStatus},
     claim::Claim,
     deadline::{self, PhaseInput},
-    decide::{Effect, FinalizerAction, Input, LiveRead, Manifest, Target},
+    decide::{Effect, FinalizerAction, Input, LiveRead, Manifest, ReconcileError, Target},
     names,
     phase::Undo,
     time,
@@ -160,21 +160,21 @@ impl Cluster {
 
     /// Returns the decision about the current state, without carrying it out.
     pub(super) fn decision(&self) -> UpgradeDecision {
-        self.decided(false)
+        self.decided(false, None)
     }
 
-    /// Returns the decision about the current state after the live reads, without carrying it out.
-    pub(super) fn confirmed_decision(&self) -> UpgradeDecision {
-        self.decided(true)
-    }
-
-    fn decided(&self, confirmed: bool) -> UpgradeDecision {
+    /// Returns the decision about the current state, after the live reads or an error of an optional effect.
+    pub(super) fn decided(
+        &self,
+        confirmed: bool,
+        fault: Option<&ReconcileError>,
+    ) -> UpgradeDecision {
         decide(&Input {
             object: &self.request,
             world: &self.cache,
             now: self.now,
-            fault: None,
-            refused: false,
+            fault,
+            refused: fault.is_some(),
             confirmed,
             overdue: false,
         })

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use api::apps::{NamespacedName, UpgradePhase};
+use api::{
+    Reason,
+    apps::{NamespacedName, UpgradePhase},
+    decide::{ErrorClass, ReconcileError},
+};
 
 use super::{
     cluster::Cluster,
@@ -189,7 +193,7 @@ fn an_end_without_the_new_version_is_read_live() {
     for (change, reason) in table {
         let cluster = changed(change);
         assert!(!cluster.decision().confirm.is_empty(), "{reason}");
-        let decision = cluster.confirmed_decision();
+        let decision = cluster.decided(true, None);
         assert_eq!(decision.phase, UpgradePhase::Undo, "{reason}");
         assert_eq!(decision.status.failure.unwrap().reason, reason);
     }
@@ -201,6 +205,24 @@ fn an_end_without_the_new_version_is_read_live() {
     for change in earlier {
         assert!(changed(change).decision().confirm.is_empty());
     }
+}
+
+/// A create that is rejected after one whose response was lost: the Job exists, and its outcome counts.
+#[test]
+fn a_rejected_create_is_no_evidence_before_a_live_read() {
+    let mut cluster = Cluster::pushing(Push::Accepted);
+    cluster.run_until(|cluster| cluster.phase() == UpgradePhase::GitCommit);
+    let fault = ReconcileError::new(ErrorClass::Denied, Reason::Denied, "no quota");
+    let decision = cluster.decided(false, Some(&fault));
+    assert_eq!(decision.confirm.len(), 1);
+    let decision = cluster.decided(true, Some(&fault));
+    assert_eq!(decision.phase, UpgradePhase::Undo);
+    assert_eq!(decision.status.failure.unwrap().reason, "Denied");
+    // The live read finds the Job of the earlier create.
+    cluster.step();
+    cluster.sync();
+    let decision = cluster.decided(true, Some(&fault));
+    assert_eq!(decision.phase, UpgradePhase::GitCommit);
 }
 
 /// A Job that someone deleted may have pushed. The next attempt finds out.
