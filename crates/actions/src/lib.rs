@@ -31,7 +31,7 @@ pub use files::{FILES, FilesError, check as check_files};
 pub use lifecycle::{Change, Changed, blocked_by, change, run_again};
 pub use object::{Object, ObjectName, get, objects};
 pub use outcome::Outcome;
-pub use submit::{DryRun, Run, run_name, submit};
+pub use submit::{DryRun, Run, Submission, run_name, submit, submit_as};
 
 /// Maximum number of tries for a write to an object that changes meanwhile. The operator writes a
 /// status only a few times in a run's life, so the second try nearly always succeeds.
