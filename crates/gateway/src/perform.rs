@@ -1,0 +1,587 @@
+//! Performs actions on the cluster, with the client of the caller. All requests to the API server
+//! are here.
+
+use actions::{Deleted, Object, Request, Run, Submission, submit_as};
+use api::{
+    Timestamp, names,
+    tasks::{DOCS_RUN, File},
+};
+use futures::AsyncReadExt;
+use http::header::AUTHORIZATION;
+use k8s_openapi::{
+    api::{
+        authentication::v1::{SelfSubjectReview, UserInfo},
+        core::v1::{Event, Namespace, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::ListMeta,
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, LogParams, PostParams},
+    client::Body,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use why::gather::{GatherError, Options, TargetKind};
+
+use crate::{
+    authors::Authors,
+    logs::{Choice, check_version, choose},
+    openapi,
+    problem::{Problem, Reason},
+    request::{Action, LogQuery, NewRun, Page, Target},
+    results::{Done, LogState},
+    token::Token,
+};
+
+/// Maximum size of a log in one response, in bytes.
+const LOG_LIMIT: u64 = 8 * 1024 * 1024;
+
+/// Maximum number of Pods of a run. It has one for each attempt and disruption.
+const PODS: u32 = 200;
+
+/// Maximum number of objects for which Events are read: the run, and its newest Pods.
+const SUBJECTS: usize = 12;
+
+/// Maximum number of Events of one object. The API server keeps them for an hour.
+const EVENTS: u32 = 200;
+
+/// Returns a client that sends this token with every request, and nothing else of the caller.
+/// `base` has no credentials of its own.
+pub(crate) fn client_of(base: &Client, token: &Token) -> Client {
+    let (base, header) = (base.clone(), token.header.clone());
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let base = base.clone();
+        request.headers_mut().insert(AUTHORIZATION, header.clone());
+        async move { base.send(request).await }
+    });
+    Client::new(service, "default")
+}
+
+/// The caller of an action.
+pub(crate) struct Caller<'a> {
+    pub(crate) client: Client,
+    pub(crate) token: &'a Token,
+    pub(crate) authors: &'a Authors,
+    pub(crate) now: Timestamp,
+}
+
+/// Performs an action.
+///
+/// # Errors
+/// The API server rejects a request, or gives no usable response.
+pub(crate) async fn perform(action: Action, caller: &Caller<'_>) -> Result<Done, Problem> {
+    let client = &caller.client;
+    match action {
+        Action::OpenApi => Ok(Done::Document(openapi::document())),
+        Action::WhoAmI => {
+            let user = who_am_i(client).await?;
+            Ok(Done::Document(json!({
+                "username": user.username.unwrap_or_default(),
+                "groups": user.groups.unwrap_or_default(),
+            })))
+        }
+        Action::Namespaces(page) => namespaces(client, &page).await,
+        Action::List {
+            kind,
+            namespace,
+            page,
+        } => {
+            let request = Request {
+                verb: "list",
+                kind: kind.name(),
+                resource: kind.crd_name,
+                name: None,
+                namespace: namespace.clone(),
+            };
+            let api = actions::objects(client, kind, namespace.as_deref());
+            let found = api.list(&params(&page)).await;
+            let list = found.map_err(|error| list_failed(request, error, &page))?;
+            let items = list.items.into_iter();
+            let items = items.map(|object| plain_object(&Object::new(kind, object)));
+            Ok(page_of(items.collect(), &list.metadata))
+        }
+        Action::Object(target) => {
+            let object = get(client, &target).await?;
+            Ok(Done::Document(plain_object(&object)))
+        }
+        Action::Submit {
+            namespace,
+            run,
+            dry_run,
+            key,
+        } => {
+            let author = author(caller).await?;
+            match run {
+                NewRun::Task(run) => {
+                    let submission = Submission {
+                        run: *run,
+                        dry_run,
+                        author: Some(author),
+                        idempotency_key: key,
+                    };
+                    submit(client, namespace, submission).await
+                }
+                NewRun::Docs(run) => {
+                    let submission = Submission {
+                        run: *run,
+                        dry_run,
+                        author: Some(author),
+                        idempotency_key: key,
+                    };
+                    submit(client, namespace, submission).await
+                }
+            }
+        }
+        Action::AddContext {
+            target,
+            files,
+            expected,
+            dry_run,
+        } => {
+            let Target { namespace, name } = target;
+            let added =
+                actions::add_context(client, &namespace, &name.name, &files, expected, dry_run);
+            let added = added.await;
+            let added = added.map_err(|error| Problem::of_action(&error, &namespace))?;
+            Ok(Done::Added {
+                name: name.name,
+                namespace,
+                version: added.version,
+                files: added.files,
+            })
+        }
+        Action::Get {
+            target,
+            version,
+            uid,
+        } => {
+            let run = get(client, &target).await?;
+            check_version(&run, version)?;
+            if uid.is_some() && uid != run.metadata.uid {
+                let detail = format!("{} has another UID", run.name);
+                return Err(Problem::new(Reason::NotFound, detail));
+            }
+            Ok(Done::Found(plain_object(&run)))
+        }
+        Action::Change(target, change) => {
+            let changed = actions::change(client, &target.namespace, &target.name, change).await;
+            let changed = changed.map_err(|error| failed(&error, &target))?;
+            Ok(Done::Changed {
+                is_new: changed.is_new,
+                run: plain_object(&changed.object),
+            })
+        }
+        Action::Retry(target) => retry(client, &target).await,
+        Action::Delete(target) => {
+            let deleted = actions::delete(client, &target.namespace, &target.name).await;
+            let deleted = deleted.map_err(|error| failed(&error, &target))?;
+            Ok(Done::Deleted {
+                is_gone: deleted == Deleted::Gone,
+            })
+        }
+        Action::Logs(target, query) => log(client, &target, &query).await,
+        Action::Files(target, version) => {
+            let run = get(client, &target).await?;
+            check_version(&run, version)?;
+            let files: Vec<Value> = files_of(&run)
+                .iter()
+                .map(|file| json!({ "filename": file.filename, "bytes": file.content.len() }))
+                .collect();
+            let version = run.version().unwrap_or(1);
+            Ok(Done::Document(
+                json!({ "version": version, "files": files }),
+            ))
+        }
+        Action::File {
+            target,
+            version,
+            filename,
+        } => {
+            let run = get(client, &target).await?;
+            check_version(&run, version)?;
+            let mut files = files_of(&run).into_iter();
+            match files.find(|file| file.filename == filename) {
+                Some(file) => Ok(Done::Text(file.content.into_bytes())),
+                None => Err(Problem::new(
+                    Reason::NotFound,
+                    format!("{} has no file '{filename}'", run.name),
+                )),
+            }
+        }
+        Action::Why(target) => explain(caller, &target).await,
+        Action::Events(target) => events(client, &target).await,
+    }
+}
+
+fn failed(error: &actions::Error, target: &Target) -> Problem {
+    Problem::of_action(error, &target.namespace)
+}
+
+async fn get(client: &Client, target: &Target) -> Result<Object, Problem> {
+    let found = actions::get(client, &target.namespace, &target.name).await;
+    found.map_err(|error| failed(&error, target))
+}
+
+/// Asks the API server for the name of the caller.
+async fn who_am_i(client: &Client) -> Result<UserInfo, Problem> {
+    let api: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = api
+        .create(&PostParams::default(), &SelfSubjectReview::default())
+        .await
+        .map_err(|error| {
+            let request = Request {
+                verb: "create",
+                kind: "SelfSubjectReview",
+                resource: "selfsubjectreviews.authentication.k8s.io",
+                name: None,
+                namespace: None,
+            };
+            Problem::of_action(&request.failed(error), "")
+        })?;
+    let user = review.status.and_then(|status| status.user_info);
+    Ok(user.unwrap_or_default())
+}
+
+/// Returns the name of the caller. A wrong name would be rejected with the write, by an admission
+/// policy, so a name may come from a cache.
+pub(crate) async fn author(caller: &Caller<'_>) -> Result<String, Problem> {
+    if let Some(name) = caller.authors.get(caller.token.digest) {
+        return Ok(name);
+    }
+    let name = who_am_i(&caller.client).await?.username;
+    let name = name.unwrap_or_default();
+    caller.authors.insert(caller.token.digest, name.clone());
+    Ok(name)
+}
+
+async fn submit<R: Run>(
+    client: &Client,
+    namespace: String,
+    submission: Submission<R>,
+) -> Result<Done, Problem> {
+    let run = submit_as(client, &namespace, &submission).await;
+    let run = run.map_err(|error| Problem::of_action(&error, &namespace))?;
+    Ok(Done::Submitted {
+        namespace,
+        kind: R::KIND,
+        name: run.meta().name.clone().unwrap_or_default(),
+        run: plain(&run)?,
+    })
+}
+
+async fn retry(client: &Client, target: &Target) -> Result<Done, Problem> {
+    let Target { namespace, name } = target;
+    let run = match *name.kind == DOCS_RUN {
+        true => {
+            let run = actions::run_docs_again(client, namespace, &name.name).await;
+            plain(&run.map_err(|error| failed(&error, target))?)?
+        }
+        false => {
+            let run = actions::run_again(client, namespace, &name.name).await;
+            plain_object(&run.map_err(|error| failed(&error, target))?)
+        }
+    };
+    Ok(Done::Changed { is_new: true, run })
+}
+
+async fn namespaces(client: &Client, page: &Page) -> Result<Done, Problem> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let request = Request {
+        verb: "list",
+        kind: "Namespace",
+        resource: "namespaces",
+        name: None,
+        namespace: None,
+    };
+    let found = api.list(&params(page)).await;
+    let list = found.map_err(|error| list_failed(request, error, page))?;
+    let items: Result<Vec<Value>, Problem> = list
+        .items
+        .iter()
+        .map(|namespace| {
+            let mut item = plain(namespace)?;
+            item["apiVersion"] = json!("v1");
+            item["kind"] = json!("Namespace");
+            Ok(item)
+        })
+        .collect();
+    Ok(page_of(items?, &list.metadata))
+}
+
+fn params(page: &Page) -> ListParams {
+    let params = ListParams::default().limit(page.limit);
+    match &page.cursor {
+        Some(cursor) => params.continue_token(cursor),
+        None => params,
+    }
+}
+
+/// Converts the error of a list. The API server keeps the position of a page for some minutes.
+fn list_failed(request: Request, error: kube::Error, page: &Page) -> Problem {
+    if let kube::Error::Api(status) = &error
+        && page.cursor.is_some()
+        && matches!(status.code, 400 | 410)
+    {
+        return Problem::invalid("parameter 'cursor' is not valid or has expired; start again");
+    }
+    let namespace = request.namespace.clone().unwrap_or_default();
+    Problem::of_action(&request.failed(error), &namespace)
+}
+
+fn page_of(items: Vec<Value>, metadata: &ListMeta) -> Done {
+    let mut page = json!({ "items": items });
+    let cursor = metadata.continue_.as_deref();
+    if let Some(cursor) = cursor.filter(|cursor| !cursor.is_empty()) {
+        page["cursor"] = json!(cursor);
+    }
+    Done::Document(page)
+}
+
+/// Returns an object as JSON, without `metadata.managedFields`.
+fn plain<T: Serialize>(object: &T) -> Result<Value, Problem> {
+    let mut value = serde_json::to_value(object)
+        .map_err(|error| Problem::new(Reason::Unanswered, error.to_string()))?;
+    let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata {
+        metadata.remove("managedFields");
+    }
+    Ok(value)
+}
+
+fn plain_object(object: &Object) -> Value {
+    let kind = object.name.kind;
+    let mut metadata = object.metadata.clone();
+    metadata.managed_fields = None;
+    let mut value = json!({
+        "apiVersion": kind.resource.api_version(),
+        "kind": kind.name(),
+        "metadata": metadata,
+    });
+    for field in ["spec", "status"] {
+        if !object.data[field].is_null() {
+            value[field] = object.data[field].clone();
+        }
+    }
+    value
+}
+
+fn files_of(run: &Object) -> Vec<File> {
+    let path = match *run.name.kind == DOCS_RUN {
+        true => "spec.instructions",
+        false => "spec.markdownFiles",
+    };
+    run.part(path).unwrap_or_default()
+}
+
+/// Lists the Pods of a run.
+async fn pods(client: &Client, run: &Object, namespace: &str) -> Result<Vec<Pod>, Problem> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let uid = run.metadata.uid.as_deref().unwrap_or_default();
+    let which = ListParams::default()
+        .labels(&format!("{}={uid}", names::UID))
+        .limit(PODS);
+    let request = request("list", "Pod", "pods", None, namespace);
+    let found = api.list(&which).await;
+    let found = found.map_err(|error| Problem::of_action(&request.failed(error), namespace))?;
+    Ok(found.items)
+}
+
+fn request(
+    verb: &'static str,
+    kind: &'static str,
+    resource: &'static str,
+    name: Option<&str>,
+    namespace: &str,
+) -> Request {
+    Request {
+        verb,
+        kind,
+        resource,
+        name: name.map(str::to_owned),
+        namespace: Some(namespace.to_owned()),
+    }
+}
+
+async fn log(client: &Client, target: &Target, query: &LogQuery) -> Result<Done, Problem> {
+    let run = get(client, target).await?;
+    let namespace = target.namespace.as_str();
+    let pods = pods(client, &run, namespace).await?;
+    let (pod, container, state) = match choose(&run, &pods, query)? {
+        Choice::Container {
+            pod,
+            container,
+            state,
+        } => (pod, container, state),
+        Choice::Nothing(state) => return Ok(Done::Log(Vec::new(), state)),
+    };
+    let how = LogParams {
+        container: Some(container),
+        tail_lines: query.tail,
+        since_time: query.from,
+        timestamps: query.timestamps,
+        ..LogParams::default()
+    };
+    let request = || request("get", "Pod", "pods/log", Some(&pod), namespace);
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let log = api.log_stream(&pod, &how).await;
+    let log = log.map_err(|error| Problem::of_action(&request().failed(error), namespace))?;
+    let log = std::pin::pin!(log);
+    let mut text = Vec::new();
+    let read = log.take(LOG_LIMIT).read_to_end(&mut text).await;
+    read.map_err(|error| {
+        let error = actions::Error::Unanswered(request(), error.to_string());
+        Problem::of_action(&error, namespace)
+    })?;
+    let is_cut = u64::try_from(text.len()).is_ok_and(|size| size >= LOG_LIMIT);
+    let is_part = query.tail.is_some() || query.from.is_some();
+    Ok(Done::Log(
+        text,
+        match is_cut && !is_part {
+            true => LogState::Gap,
+            false => state,
+        },
+    ))
+}
+
+async fn explain(caller: &Caller<'_>, target: &Target) -> Result<Done, Problem> {
+    // Its errors are those of other requests; the explanation reports all errors as text.
+    let object = get(&caller.client, target).await?;
+    let Target { namespace, name } = target;
+    let not_found = || {
+        let detail = format!("{} cannot be explained", object.name);
+        Problem::new(Reason::NotFound, detail)
+    };
+    let kind = TargetKind::parse(name.kind.singular).ok_or_else(not_found)?;
+    let target = why::gather::Target {
+        kind,
+        namespace: namespace.clone(),
+        name: name.name.clone(),
+    };
+    let world = why::gather(caller.client.clone(), target, Options::at(caller.now)).await;
+    let world = world.map_err(|error| {
+        let reason = match &error {
+            GatherError::NotFound(_) => Reason::NotFound,
+            GatherError::NotInstalled(_) => Reason::Unknown,
+            GatherError::Unreadable(unreadable) if unreadable.forbidden => Reason::Denied,
+            GatherError::Unreadable(_) => Reason::Unanswered,
+        };
+        Problem::new(reason, error.to_string())
+    })?;
+    Ok(Done::Document(plain(&why::explain(&world))?))
+}
+
+/// Reads the Events of a run and of its newest Pods, oldest first.
+async fn events(client: &Client, target: &Target) -> Result<Done, Problem> {
+    let run = get(client, target).await?;
+    let namespace = target.namespace.as_str();
+    let mut pods = pods(client, &run, namespace).await?;
+    pods.sort_by_key(|pod| {
+        let created = pod.metadata.creation_timestamp.as_ref();
+        std::cmp::Reverse(created.map(|time| time.0))
+    });
+    let of_pods = pods.into_iter().filter_map(|pod| pod.metadata.uid);
+    let subjects = run.metadata.uid.iter().cloned().chain(of_pods);
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let mut events = Vec::new();
+    for uid in subjects.take(SUBJECTS) {
+        let which = ListParams::default()
+            .fields(&format!("involvedObject.uid={uid}"))
+            .limit(EVENTS);
+        let request = request("list", "Event", "events", None, namespace);
+        let found = api.list(&which).await;
+        let found = found.map_err(|error| Problem::of_action(&request.failed(error), namespace))?;
+        for event in found.items {
+            events.push(event_of(&plain(&event)?));
+        }
+    }
+    events.sort_by(|one, other| one["time"].as_str().cmp(&other["time"].as_str()));
+    Ok(Done::Document(json!({ "events": events })))
+}
+
+fn event_of(event: &Value) -> Value {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let times = [
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["metadata"]["creationTimestamp"],
+    ];
+    let time = times.into_iter().find(|time| time.is_string());
+    let object = &event["involvedObject"];
+    json!({
+        "time": time.map(text).unwrap_or_default(),
+        "type": text(&event["type"]),
+        "reason": text(&event["reason"]),
+        "message": text(&event["message"]),
+        "count": event["count"].as_i64().unwrap_or(1),
+        "object": { "kind": text(&object["kind"]), "name": text(&object["name"]) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tasks::TASK_RUN;
+
+    use super::*;
+
+    #[test]
+    fn an_object_has_no_managed_fields_and_its_type() {
+        let object = json!({ "metadata": { "name": "shop-7", "managedFields": [{}] },
+            "spec": { "taskId": 7 }, "status": { "phase": "Running" } });
+        let object = Object::new(&TASK_RUN, serde_json::from_value(object).unwrap());
+        assert_eq!(
+            plain_object(&object),
+            json!({ "apiVersion": "orchestrator.io/v1", "kind": "TaskRun",
+                "metadata": { "name": "shop-7" }, "spec": { "taskId": 7 },
+                "status": { "phase": "Running" } })
+        );
+    }
+
+    #[test]
+    fn an_event_has_its_last_time_and_a_count() {
+        let event = json!({ "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "lastTimestamp": null, "eventTime": "2026-01-01T00:00:01Z", "reason": "Pulled",
+            "involvedObject": { "kind": "Pod", "name": "p" } });
+        let found = event_of(&event);
+        assert_eq!(found["time"], "2026-01-01T00:00:01Z");
+        assert_eq!((&found["count"], &found["type"]), (&json!(1), &json!("")));
+        assert_eq!(found["object"], json!({ "kind": "Pod", "name": "p" }));
+    }
+
+    #[test]
+    fn a_page_names_the_next_one_unless_it_is_the_last() {
+        for (continue_, wanted) in [
+            (Some("abc"), json!({ "items": [], "cursor": "abc" })),
+            (Some(""), json!({ "items": [] })),
+            (None, json!({ "items": [] })),
+        ] {
+            let metadata = ListMeta {
+                continue_: continue_.map(str::to_owned),
+                ..ListMeta::default()
+            };
+            assert_eq!(page_of(Vec::new(), &metadata), Done::Document(wanted));
+        }
+    }
+
+    #[test]
+    fn an_expired_position_is_an_error_of_the_caller() {
+        let gone = |code: u16| {
+            let status = json!({ "code": code, "reason": "Expired", "message": "too old" });
+            let status: kube::core::Status = serde_json::from_value(status).unwrap();
+            kube::Error::Api(status.boxed())
+        };
+        let page = |cursor: Option<&str>| Page {
+            limit: 1,
+            cursor: cursor.map(str::to_owned),
+        };
+        for (cursor, code, wanted) in [
+            (Some("a"), 410, 400),
+            (Some("a"), 403, 403),
+            (None, 410, 502),
+        ] {
+            let request = request("list", "Agent", "agents.orchestrator.io", None, "team");
+            let problem = list_failed(request, gone(code), &page(cursor));
+            assert_eq!(problem.reason.status(), wanted, "{cursor:?} {code}");
+        }
+    }
+}
