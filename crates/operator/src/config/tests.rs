@@ -13,11 +13,13 @@ fn an_empty_file_is_the_defaults() {
         log,
         tasks,
         tenants,
+        gateway,
         leader_election,
     } = Config::default();
     assert!(watch_namespaces.is_empty());
     assert_eq!(concurrency, 32);
     assert_eq!(log.filter, logging::DEFAULT);
+    assert_eq!(gateway.pm.namespace, "orchestrator");
     assert_eq!(leader_election.durations, LeaseTimings::default());
     assert_eq!(
         tasks::run::Cleanup::from(tasks.cleanup),
@@ -75,6 +77,7 @@ fn tenants_are_not_kept_to_some_namespaces() {
     assert!(why.contains("watchNamespaces: must be empty"), "{why}");
     assert_eq!(some.clone().suits(&api::tasks::OPERATOR).unwrap(), some);
     assert!(Config::default().suits(&api::tenants::OPERATOR).is_ok());
+    assert_eq!(some.clone().suits(Component::Gateway).unwrap(), some);
 }
 
 #[test]
@@ -127,6 +130,7 @@ tenants:
   clusterNetworks: [198.51.100.0/24, '2001:db8::/48']
   dnsNamespace: dns
   probeImage: toolbox:3
+gateway: {pm: {namespace: pm}}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
     )
@@ -154,6 +158,7 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         (of_tenants.dns_namespace, of_tenants.probe_image),
         ("dns".to_owned(), "toolbox:3".to_owned())
     );
+    assert_eq!(config.gateway.pm.namespace, "pm");
     let resources = config.tasks.default_resources;
     assert_eq!(resources.requests["cpu"].0, "2");
     assert!(
@@ -258,6 +263,11 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "tasks:\n  docs: {allowHttp: true}\n",
             "line 2",
             "`allowHttp`",
+        ),
+        (
+            "gateway:\n  pm:\n    namespace: Team\n",
+            "line 3",
+            "gateway.pm.namespace: 'Team'",
         ),
         (
             "tenants:\n  dnsNamespace: Kube\n",
