@@ -217,9 +217,14 @@ fn causes(error: &Error) -> Vec<String> {
 /// Returns commands of `orc`. All names in them come from the API server, which accepted them as
 /// names, or were checked when the request was read.
 fn next_steps(error: &Error, namespace: &str) -> Vec<String> {
+    let within = match namespace {
+        // Of an object of the cluster.
+        "" => String::new(),
+        namespace => format!(" -n {namespace}"),
+    };
     let about = |object: &ObjectName, verbs: &[&str]| -> Vec<String> {
         let name = object.argument();
-        let command = |verb: &&str| format!("orc {verb} {name} -n {namespace}");
+        let command = |verb: &&str| format!("orc {verb} {name}{within}");
         verbs.iter().map(command).collect()
     };
     match error {
@@ -241,7 +246,7 @@ fn next_steps(error: &Error, namespace: &str) -> Vec<String> {
         Error::NotFinished { run, .. } => about(run, &["wait", "why"]),
         Error::Cancelled(run) if *run.kind == TASK_RUN => about(run, &["describe"]),
         Error::Cancelled(run) => about(run, &["describe", "retry"]),
-        Error::NotFound { .. } => vec![format!("orc get -n {namespace}")],
+        Error::NotFound { .. } => vec![format!("orc get{within}")],
         Error::Unknown(..) => vec!["orc check".to_owned()],
         Error::Files(_)
         | Error::Overloaded(..)
