@@ -3,7 +3,10 @@
 use std::{
     fmt,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,12 +22,12 @@ use tokio::{
 
 use crate::{
     authors::Authors,
-    limits::{Exceeded, Limits},
+    limits::{Admission, Exceeded, Limits},
     openapi,
     perform::{Caller, author, client_of, perform},
     problem::{Problem, Reason},
     request::{Surface, action, check_header},
-    results::{Done, Reply},
+    results::Reply,
     routes::{self, Operation},
     token::Token,
 };
@@ -114,13 +117,13 @@ impl App {
         let matched = routes::find(parts.method.as_str(), path)?;
         let route = matched.route;
         if route.operation == Operation::OpenApi {
-            let document = Done::Document(openapi::document());
-            return Ok(Reply::success(document, route.status, surface));
+            return Ok(Reply::prepared(openapi::text()));
         }
         check_header(route.verb, host(parts), &parts.headers)?;
-        let token = self.token(parts, from)?;
+        let (token, _unverified) = self.token(parts, from)?;
+        let is_accepted = Arc::new(AtomicBool::new(false));
         let caller = Caller {
-            client: client_of(&self.client, &token),
+            client: client_of(&self.client, &token, &is_accepted),
             token: &token,
             authors: &self.authors,
             now: (self.settings.now)(),
@@ -140,31 +143,37 @@ impl App {
         };
         let performed = performed.await;
         match &performed {
-            Ok(_) => self.limits().accepted(token.digest),
             Err(problem) if problem.reason == Reason::Unauthenticated => {
                 self.authors.remove(token.digest);
-                self.limits()
-                    .failed(Some(token.digest), from, Instant::now());
+                self.limits().failed(token.digest, from, Instant::now());
             }
-            Err(_) => {}
+            Ok(_) | Err(_) if is_accepted.load(Ordering::Relaxed) => {
+                self.limits().accepted(token.digest);
+            }
+            Ok(_) | Err(_) => {}
         }
         Ok(Reply::success(performed?, route.status, surface))
     }
 
     /// Reads the token, and counts the request.
-    fn token(&self, parts: &Parts, from: IpAddr) -> Result<Token, Problem> {
+    fn token(
+        &self,
+        parts: &Parts,
+        from: IpAddr,
+    ) -> Result<(Token, Option<Unverified<'_>>), Problem> {
         let now = Instant::now();
-        let mut limits = self.limits();
         let token = match Token::of(&parts.headers) {
             Ok(token) => token,
             Err(problem) => {
-                limits.check_address(from, now).map_err(exceeded)?;
-                limits.failed(None, from, now);
+                self.limits().refuse(from, now).map_err(exceeded)?;
                 return Err(problem);
             }
         };
-        limits.admit(token.digest, from, now).map_err(exceeded)?;
-        Ok(token)
+        let admission = self.limits().admit(token.digest, from, now);
+        Ok(match admission.map_err(exceeded)? {
+            Admission::Accepted => (token, None),
+            Admission::Unverified => (token, Some(Unverified { app: self, from })),
+        })
     }
 
     /// Reads a body. The permits count its memory until they are dropped.
@@ -209,6 +218,18 @@ impl App {
 
     fn limits(&self) -> MutexGuard<'_, Limits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request with a token that the API server has not accepted yet. Dropping it ends its count.
+struct Unverified<'a> {
+    app: &'a App,
+    from: IpAddr,
+}
+
+impl Drop for Unverified<'_> {
+    fn drop(&mut self) {
+        self.app.limits().ended(self.from);
     }
 }
 

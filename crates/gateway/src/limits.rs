@@ -21,6 +21,10 @@ const BURST: f64 = 60.0;
 /// Responses with code 401 to one address in [`WINDOW`].
 const FAILURES: u32 = 10;
 
+/// Requests of one address at once with tokens that the API server has not accepted yet. Failures are
+/// counted only after the response, so without this limit, any number could be sent at once.
+const UNVERIFIED: u32 = 64;
+
 /// The time in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -75,30 +79,60 @@ impl Bucket {
     }
 }
 
-/// The wrong tokens of an address.
+/// The requests of an address with tokens that are not accepted.
 #[derive(Debug)]
-struct Failures {
-    count: u32,
+struct Address {
+    /// Responses with code 401 in the window.
+    failures: u32,
     since: Instant,
+    /// Requests in flight with a token that the API server has not accepted yet.
+    unverified: u32,
+}
+
+impl Address {
+    fn new(now: Instant) -> Self {
+        Self {
+            failures: 0,
+            since: now,
+            unverified: 0,
+        }
+    }
+
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < WINDOW
+    }
+}
+
+/// How a request was admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The API server has accepted the token before.
+    Accepted,
+    /// The token is not known. [`Limits::ended`] must follow.
+    Unverified,
 }
 
 /// The limits of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     callers: HashMap<Digest, Bucket>,
-    addresses: HashMap<IpAddr, Failures>,
+    addresses: HashMap<IpAddr, Address>,
 }
 
 impl Limits {
-    /// Counts a request, and returns the limit that it exceeds.
+    /// Counts a request with a token, or returns the limit that it exceeds.
     pub(crate) fn admit(
         &mut self,
         caller: Digest,
         from: IpAddr,
         now: Instant,
-    ) -> Result<(), Exceeded> {
-        if !self.is_accepted(caller) {
-            self.check_address(from, now)?;
+    ) -> Result<Admission, Exceeded> {
+        let is_accepted = self.is_accepted(caller);
+        if !is_accepted {
+            let address = self.address(from, now)?;
+            if address.failures >= FAILURES || address.unverified >= UNVERIFIED {
+                return Err(Exceeded::Failures);
+            }
         }
         if self.callers.len() >= ENTRIES && !self.callers.contains_key(&caller) {
             self.callers.retain(|_, bucket| {
@@ -118,6 +152,20 @@ impl Limits {
             return Err(Exceeded::Requests);
         }
         bucket.left -= 1.0;
+        if is_accepted {
+            return Ok(Admission::Accepted);
+        }
+        self.address(from, now)?.unverified += 1;
+        Ok(Admission::Unverified)
+    }
+
+    /// Counts a request without a token, or returns the limit that it exceeds.
+    pub(crate) fn refuse(&mut self, from: IpAddr, now: Instant) -> Result<(), Exceeded> {
+        let address = self.address(from, now)?;
+        if address.failures >= FAILURES {
+            return Err(Exceeded::Failures);
+        }
+        address.failures += 1;
         Ok(())
     }
 
@@ -127,19 +175,6 @@ impl Limits {
         bucket.is_some_and(|bucket| bucket.is_accepted)
     }
 
-    /// Checks the address of a request without a known token.
-    pub(crate) fn check_address(&self, from: IpAddr, now: Instant) -> Result<(), Exceeded> {
-        match self.addresses.get(&from) {
-            Some(failures)
-                if failures.count >= FAILURES
-                    && now.saturating_duration_since(failures.since) < WINDOW =>
-            {
-                Err(Exceeded::Failures)
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
     /// Records that the API server has accepted a token.
     pub(crate) fn accepted(&mut self, caller: Digest) {
         if let Some(bucket) = self.callers.get_mut(&caller) {
@@ -147,30 +182,42 @@ impl Limits {
         }
     }
 
-    /// Records a request without an accepted token. A token can expire.
-    pub(crate) fn failed(&mut self, caller: Option<Digest>, from: IpAddr, now: Instant) {
-        if let Some(bucket) = caller.and_then(|caller| self.callers.get_mut(&caller)) {
+    /// Records that the API server does not accept a token. A token can expire.
+    pub(crate) fn failed(&mut self, caller: Digest, from: IpAddr, now: Instant) {
+        if let Some(bucket) = self.callers.get_mut(&caller) {
             bucket.is_accepted = false;
         }
+        // Without room for the address, its requests are rejected anyway.
+        if let Ok(address) = self.address(from, now) {
+            address.failures = address.failures.saturating_add(1);
+        }
+    }
+
+    /// Records the end of a request that was admitted as unverified.
+    pub(crate) fn ended(&mut self, from: IpAddr) {
+        if let Some(address) = self.addresses.get_mut(&from) {
+            address.unverified = address.unverified.saturating_sub(1);
+        }
+    }
+
+    /// Returns the entry of an address, in the current window.
+    fn address(&mut self, from: IpAddr, now: Instant) -> Result<&mut Address, Exceeded> {
         if self.addresses.len() >= ENTRIES && !self.addresses.contains_key(&from) {
-            let is_recent = |since| now.saturating_duration_since(since) < WINDOW;
             self.addresses
-                .retain(|_, failures| is_recent(failures.since));
+                .retain(|_, address| address.is_recent(now) || address.unverified > 0);
             if self.addresses.len() >= ENTRIES {
-                return;
+                return Err(Exceeded::Callers);
             }
         }
-        let failures = self.addresses.entry(from).or_insert(Failures {
-            count: 0,
-            since: now,
-        });
-        if now.saturating_duration_since(failures.since) >= WINDOW {
-            *failures = Failures {
-                count: 0,
-                since: now,
-            };
+        let address = self
+            .addresses
+            .entry(from)
+            .or_insert_with(|| Address::new(now));
+        if !address.is_recent(now) {
+            address.failures = 0;
+            address.since = now;
         }
-        failures.count = failures.count.saturating_add(1);
+        Ok(address)
     }
 }
 
@@ -186,8 +233,12 @@ mod tests {
     }
 
     fn admitted(limits: &mut Limits, caller: Digest, count: usize, now: Instant) -> usize {
-        let all = (0..count).filter(|_| limits.admit(caller, address(1), now).is_ok());
-        all.count()
+        let is_admitted = |_: &usize| {
+            let admitted = limits.admit(caller, address(1), now).is_ok();
+            limits.ended(address(1));
+            admitted
+        };
+        (0..count).filter(is_admitted).count()
     }
 
     #[test]
@@ -214,29 +265,41 @@ mod tests {
     fn wrong_tokens_block_an_address_for_a_minute_but_no_known_caller() {
         let start = Instant::now();
         let mut limits = Limits::default();
-        limits.admit(ANN, address(1), start).unwrap();
+        let admitted = limits.admit(ANN, address(1), start);
+        assert_eq!(admitted, Ok(Admission::Unverified));
         limits.accepted(ANN);
+        limits.ended(address(1));
         for _ in 0..10 {
-            assert_eq!(limits.check_address(address(1), start), Ok(()));
-            limits.failed(None, address(1), start);
+            assert_eq!(limits.refuse(address(1), start), Ok(()));
         }
         let later = start + Duration::from_secs(59);
-        assert_eq!(
-            limits.admit(BOB, address(1), later),
-            Err(Exceeded::Failures)
-        );
-        assert_eq!(limits.admit(BOB, address(2), later), Ok(()));
-        assert_eq!(limits.admit(ANN, address(1), later), Ok(()), "accepted");
+        let blocked = Err(Exceeded::Failures);
+        assert_eq!(limits.refuse(address(1), later), Err(Exceeded::Failures));
+        assert_eq!(limits.admit(BOB, address(1), later), blocked);
+        let elsewhere = limits.admit(BOB, address(2), later);
+        assert_eq!(elsewhere, Ok(Admission::Unverified));
+        let known = limits.admit(ANN, address(1), later);
+        assert_eq!(known, Ok(Admission::Accepted));
         // A token that expired is not known any more.
-        limits.failed(Some(ANN), address(1), later);
-        assert_eq!(
-            limits.admit(ANN, address(1), later),
-            Err(Exceeded::Failures)
-        );
+        limits.failed(ANN, address(1), later);
+        assert_eq!(limits.admit(ANN, address(1), later), blocked);
         let end = start + Duration::from_secs(60);
-        assert_eq!(limits.admit(BOB, address(1), end), Ok(()));
-        limits.failed(None, address(1), end);
-        assert_eq!(limits.admit(BOB, address(1), end), Ok(()), "a new minute");
+        assert!(limits.admit(BOB, address(1), end).is_ok(), "a new minute");
+    }
+
+    #[test]
+    fn unknown_tokens_of_an_address_are_limited_before_their_responses() {
+        let start = Instant::now();
+        let mut limits = Limits::default();
+        let token = |number: u8| [number; 32];
+        for number in 0..64 {
+            assert!(limits.admit(token(number), address(1), start).is_ok());
+        }
+        let blocked = Err(Exceeded::Failures);
+        assert_eq!(limits.admit(token(99), address(1), start), blocked);
+        limits.ended(address(1));
+        let next = limits.admit(token(99), address(1), start);
+        assert_eq!(next, Ok(Admission::Unverified));
     }
 
     #[test]
@@ -250,11 +313,24 @@ mod tests {
         };
         for number in 0..ENTRIES {
             limits.admit(caller(number), address(1), start).unwrap();
+            limits.ended(address(1));
         }
         let next = limits.admit(caller(ENTRIES), address(1), start);
         assert_eq!(next, Err(Exceeded::Callers));
         let later = start + Duration::from_secs(1);
-        assert_eq!(limits.admit(caller(ENTRIES), address(1), later), Ok(()));
+        assert!(limits.admit(caller(ENTRIES), address(1), later).is_ok());
         assert_eq!(limits.callers.len(), 1, "those without recent requests");
+
+        let many = |number: usize| {
+            let [.., b, c, d] = number.to_be_bytes();
+            IpAddr::from([10, b, c, d])
+        };
+        for number in 0..ENTRIES {
+            limits.refuse(many(number), start).unwrap();
+        }
+        let next = limits.refuse(many(ENTRIES), start);
+        assert_eq!(next, Err(Exceeded::Callers));
+        let minute = start + Duration::from_secs(60);
+        assert_eq!(limits.refuse(many(ENTRIES), minute), Ok(()));
     }
 }

@@ -11,15 +11,17 @@ use crate::{
     routes::{Content, KINDS, Operation, ROUTES, Route, Verb},
 };
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(generate);
+/// The document as text. Anybody may read it without a token, so a read must be cheap.
+static TEXT: LazyLock<String> = LazyLock::new(|| document().to_string());
+
+/// Returns the document as text.
+pub(crate) fn text() -> &'static str {
+    &TEXT
+}
 
 /// Returns the document.
 #[must_use]
 pub fn document() -> Value {
-    DOCUMENT.clone()
-}
-
-fn generate() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
         let path = paths

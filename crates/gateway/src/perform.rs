@@ -1,13 +1,18 @@
 //! Performs actions on the cluster, with the client of the caller. All requests to the API server
 //! are here.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use actions::{Deleted, Object, Request, Run, Submission, submit_as};
 use api::{
     Timestamp, names,
     tasks::{DOCS_RUN, File},
 };
 use futures::AsyncReadExt;
-use http::header::AUTHORIZATION;
+use http::{StatusCode, header::AUTHORIZATION};
 use k8s_openapi::{
     api::{
         authentication::v1::{SelfSubjectReview, UserInfo},
@@ -47,15 +52,30 @@ const SUBJECTS: usize = 12;
 const EVENTS: u32 = 200;
 
 /// Returns a client that sends this token with every request, and nothing else of the caller.
-/// `base` has no credentials of its own.
-pub(crate) fn client_of(base: &Client, token: &Token) -> Client {
+/// `base` has no credentials of its own. `accepted` becomes true when the API server accepts the token.
+pub(crate) fn client_of(base: &Client, token: &Token, accepted: &Arc<AtomicBool>) -> Client {
     let (base, header) = (base.clone(), token.header.clone());
+    let accepted = Arc::clone(accepted);
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
-        let base = base.clone();
+        let (base, accepted) = (base.clone(), Arc::clone(&accepted));
         request.headers_mut().insert(AUTHORIZATION, header.clone());
-        async move { base.send(request).await }
+        async move {
+            let response = base.send(request).await?;
+            if shows_acceptance(response.status()) {
+                accepted.store(true, Ordering::Relaxed);
+            }
+            Ok::<_, kube::Error>(response)
+        }
     });
     Client::new(service, "default")
+}
+
+/// Returns whether the API server has authenticated the caller of a request with this response. Its
+/// limits may reject a request before that.
+fn shows_acceptance(status: StatusCode) -> bool {
+    status != StatusCode::UNAUTHORIZED
+        && status != StatusCode::TOO_MANY_REQUESTS
+        && !status.is_server_error()
 }
 
 /// The caller of an action.
@@ -523,6 +543,25 @@ mod tests {
     use api::tasks::TASK_RUN;
 
     use super::*;
+
+    #[test]
+    fn only_a_response_after_the_authentication_shows_an_accepted_token() {
+        for (status, wanted) in [
+            (200, true),
+            (201, true),
+            (403, true),
+            (404, true),
+            (409, true),
+            (422, true),
+            (401, false),
+            (429, false),
+            (500, false),
+            (503, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(shows_acceptance(status), wanted, "{status}");
+        }
+    }
 
     #[test]
     fn an_object_has_no_managed_fields_and_its_type() {

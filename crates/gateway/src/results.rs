@@ -108,6 +108,16 @@ impl Reply {
         }
     }
 
+    /// Returns a success with this JSON.
+    pub(crate) fn prepared(body: &'static str) -> Self {
+        Self {
+            status: 200,
+            media: JSON,
+            headers: Vec::new(),
+            body: body.as_bytes().to_vec(),
+        }
+    }
+
     fn text(body: Vec<u8>) -> Self {
         Self {
             status: 200,
