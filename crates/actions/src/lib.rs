@@ -13,6 +13,7 @@
 //! repeats requests automatically (kube's `default_retry`), our own success can appear as a
 //! conflict.
 
+mod caller;
 mod context;
 mod delete;
 mod docs;
@@ -23,6 +24,7 @@ mod object;
 mod outcome;
 mod submit;
 
+pub use caller::who_am_i;
 pub use context::{Added, add as add_context};
 pub use delete::{Deleted, delete};
 pub use docs::run_docs_again;

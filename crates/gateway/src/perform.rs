@@ -15,14 +15,14 @@ use futures::AsyncReadExt;
 use http::{StatusCode, header::AUTHORIZATION};
 use k8s_openapi::{
     api::{
-        authentication::v1::{SelfSubjectReview, UserInfo},
+        authentication::v1::UserInfo,
         core::v1::{Event, Namespace, Pod},
     },
     apimachinery::pkg::apis::meta::v1::ListMeta,
 };
 use kube::{
     Api, Client,
-    api::{ListParams, LogParams, PostParams},
+    api::{ListParams, LogParams},
     client::Body,
 };
 use serde::Serialize;
@@ -243,24 +243,9 @@ async fn get(client: &Client, target: &Target) -> Result<Object, Problem> {
     found.map_err(|error| failed(&error, target))
 }
 
-/// Asks the API server for the name of the caller.
 async fn who_am_i(client: &Client) -> Result<UserInfo, Problem> {
-    let api: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = api
-        .create(&PostParams::default(), &SelfSubjectReview::default())
-        .await
-        .map_err(|error| {
-            let request = Request {
-                verb: "create",
-                kind: "SelfSubjectReview",
-                resource: "selfsubjectreviews.authentication.k8s.io",
-                name: None,
-                namespace: None,
-            };
-            Problem::of_action(&request.failed(error), "")
-        })?;
-    let user = review.status.and_then(|status| status.user_info);
-    Ok(user.unwrap_or_default())
+    let user = actions::who_am_i(client).await;
+    user.map_err(|error| Problem::of_action(&error, ""))
 }
 
 /// Returns the name of the caller. A wrong name would be rejected with the write, by an admission
