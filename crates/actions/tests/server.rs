@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use actions::{
-    Change, Changed, DryRun, Error, ObjectName, add_context, change, run_again, run_docs_again,
-    submit,
+    Change, Changed, DryRun, Error, ObjectName, Submission, add_context, change, run_again,
+    run_docs_again, submit, submit_as, who_am_i,
 };
 use anyhow::{Context, Result, bail};
 use api::tasks::{DOCS_RUN, DocsRun, File, TASK_RUN, TaskRun};
@@ -101,6 +101,44 @@ async fn r21_of_submits_at_once_exactly_one_wins() -> Result<()> {
         assert_eq!((won.len(), lost), (1, 7));
         let kept = stored(&env).await?;
         assert_eq!(kept.spec.markdown_files[0].content, won[0]);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r21_of_repeated_submissions_one_makes_the_run_and_all_return_it() -> Result<()> {
+    suite::test(Tier::Api, "repeated", async |env| {
+        prepared(&env).await?;
+        let (client, namespace) = (&env.client, &env.namespace);
+        let author = who_am_i(client).await?.username;
+        let with_key = |key: &str, content: &str| -> Result<Submission<TaskRun>> {
+            let mut submission = Submission::new(task(content)?, DryRun::Off);
+            submission.author = author.clone();
+            submission.idempotency_key = Some(key.to_owned());
+            Ok(submission)
+        };
+        let wanted = with_key("k1", "Do it.")?;
+        let each = (0..8).map(|_| submit_as(client, namespace, &wanted));
+        let mut uids = Vec::new();
+        for run in join_all(each).await {
+            uids.push(run?.metadata.uid);
+        }
+        let stored = stored(&env).await?;
+        assert!(uids.iter().all(|uid| *uid == stored.metadata.uid));
+        let labels = stored.metadata.labels.unwrap_or_default();
+        assert_eq!(labels.get("task-id").map(String::as_str), Some("7"));
+
+        let other = with_key("k1", "Do something else.")?;
+        let other = submit_as(client, namespace, &other).await;
+        assert!(matches!(other, Err(Error::KeyReused(_))), "{other:?}");
+        for (key, content) in [(Some("k2"), "Do it."), (None, "Do it.")] {
+            let mut again = with_key("", content)?;
+            again.idempotency_key = key.map(str::to_owned);
+            let again = submit_as(client, namespace, &again).await;
+            assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+        }
         Ok(())
     })
     .await
