@@ -23,6 +23,9 @@ pub(super) const STAGES: &[Stage] = &[
     stage("whole first-user", Priority::Normal, |run| {
         run.xtask(&["e2e", "first-user"])
     }),
+    stage("whole gateway", Priority::Normal, |run| {
+        run.xtask(&["e2e", "gateway"])
+    }),
     stage("whole campaigns", Priority::Normal, campaigns),
     stage("whole mutants", Priority::Normal, |run| {
         run.xtask(&["mutants", "--report"])
