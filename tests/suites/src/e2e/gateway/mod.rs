@@ -6,12 +6,15 @@
 mod client;
 mod document;
 mod fixture;
+mod issuer;
+mod races;
 mod schema;
 mod seed;
+mod tokens;
 
 use testkit::suite::Case;
 
-use crate::cases::case;
+use crate::cases::{alone, case};
 
 /// Cases at once: they wait more than they work.
 pub(super) const PARALLEL: usize = 8;
@@ -32,7 +35,103 @@ macro_rules! on_stage {
 
 /// All cases, the slow ones first: the others fill the gaps.
 pub(super) fn cases() -> Vec<Case> {
-    seed_cases()
+    let mut cases = token_cases();
+    cases.extend(race_cases());
+    cases.extend(seed_cases());
+    cases
+}
+
+/// Requests at the same time, and requests that are repeated.
+fn race_cases() -> Vec<Case> {
+    vec![
+        case!(
+            "keys-lost-200",
+            "200 submissions with a key, whose responses are lost",
+            races::lost_submits
+        ),
+        on_stage!(
+            "submit-50",
+            "R21: 50 submissions of one task at once",
+            races::submits
+        ),
+        on_stage!(
+            "context-20",
+            "R15: 20 additions of one version at once",
+            races::contexts
+        ),
+        on_stage!(
+            "context-free",
+            "R15: 20 additions at once without an expected version",
+            races::free_contexts
+        ),
+        on_stage!(
+            "key-content",
+            "a key with the same and with other content",
+            races::key_content
+        ),
+        on_stage!("key-user", "the key of another user", races::key_of_another),
+        case!(
+            "key-restart",
+            "a key after a restart of the gateway",
+            races::key_after_restart
+        ),
+        on_stage!(
+            "key-replica",
+            "a key at two replicas at once",
+            races::key_at_replicas
+        ),
+        on_stage!(
+            "key-docs",
+            "a key of a DocsRun, until its deletion",
+            races::key_of_docs
+        ),
+    ]
+}
+
+/// Tokens that the API server accepts, and tokens that it does not.
+fn token_cases() -> Vec<Case> {
+    vec![
+        on_stage!(
+            "token-account",
+            "a token of a ServiceAccount",
+            tokens::service_account
+        ),
+        on_stage!(
+            "token-missing",
+            "no token, or something else",
+            tokens::missing
+        ),
+        on_stage!(
+            "token-forged",
+            "tokens with a wrong signature",
+            tokens::forged
+        ),
+        case!(
+            "token-expired",
+            "claims that are not valid",
+            tokens::expired
+        ),
+        on_stage!(
+            "token-audience",
+            "tokens for other services",
+            tokens::wrong_audience
+        ),
+        on_stage!(
+            "token-revoked",
+            "a token that was accepted before",
+            tokens::revoked
+        ),
+        on_stage!(
+            "token-guesses",
+            "ten guesses block an address",
+            tokens::blocked
+        ),
+        alone!(
+            "token-id",
+            "ID tokens of an issuer that the API server trusts",
+            tokens::id_token
+        ),
+    ]
 }
 
 /// Both endpoints of the founding request, with every status code.
