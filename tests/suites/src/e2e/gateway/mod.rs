@@ -3,18 +3,22 @@
 //!
 //! Every response must be as `docs/reference/openapi.json` says. The cases of attacks list what they try by name.
 
+mod authority;
 mod client;
 mod document;
 mod fixture;
 mod issuer;
+mod lifecycle;
 mod races;
+mod reads;
+mod scene;
 mod schema;
 mod seed;
 mod tokens;
 
 use testkit::suite::Case;
 
-use crate::cases::{alone, case};
+use crate::cases::{alone, case, last};
 
 /// Cases at once: they wait more than they work.
 pub(super) const PARALLEL: usize = 8;
@@ -33,12 +37,159 @@ macro_rules! on_stage {
     };
 }
 
+/// The same with an operator, which runs what is submitted.
+macro_rules! on_scene {
+    ($name:literal, $shows:literal, $run:path) => {
+        case!(@ $name, $shows, |env| {
+            futures::FutureExt::boxed(async move {
+                let scene = scene::Scene::new(env).await?;
+                let said = $run(&scene).await?;
+                scene.done().await?;
+                anyhow::Ok(said)
+            })
+        })
+    };
+}
+
 /// All cases, the slow ones first: the others fill the gaps.
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = token_cases();
+    let mut cases = run_cases();
     cases.extend(race_cases());
+    cases.extend(read_cases());
+    cases.extend(token_cases());
+    cases.extend(authority_cases());
     cases.extend(seed_cases());
     cases
+}
+
+/// Runs to their end.
+fn run_cases() -> Vec<Case> {
+    vec![
+        on_scene!(
+            "log-states",
+            "a log in each state of its container",
+            reads::logs
+        ),
+        on_scene!(
+            "log-large",
+            "a log above 8 MiB, and hostile lines",
+            reads::large_log
+        ),
+        on_scene!("delete", "a running run is deleted", lifecycle::deleted),
+        on_scene!("retry", "a finished run is run again", lifecycle::retried),
+        on_scene!("cancel", "a running run is cancelled", lifecycle::cancelled),
+        on_scene!(
+            "suspend",
+            "a run is suspended and resumed",
+            lifecycle::suspended
+        ),
+        on_scene!(
+            "submit",
+            "a run from its submission to its end",
+            lifecycle::submitted
+        ),
+        on_scene!(
+            "log-parameters",
+            "parameters of a log",
+            reads::log_parameters
+        ),
+        on_scene!(
+            "why",
+            "explanations have the schema of 'orc why'",
+            reads::why
+        ),
+        on_scene!("events", "Events of a run and of its Pods", reads::events),
+    ]
+}
+
+/// Reads, and actions that need no operator.
+fn read_cases() -> Vec<Case> {
+    vec![
+        on_stage!("dry-run", "requests that only validate", lifecycle::dry_run),
+        on_stage!(
+            "identity",
+            "another UID or version than the run's",
+            lifecycle::identity
+        ),
+        on_stage!(
+            "context",
+            "R15: context at the native endpoint",
+            lifecycle::context_added
+        ),
+        on_stage!("docs-run", "a DocsRun", lifecycle::docs_run),
+        on_stage!("files", "files of a run", reads::files),
+        on_stage!(
+            "pages",
+            "pages of a list, and wrong positions",
+            reads::pages
+        ),
+        case!(
+            "cursor-expired",
+            "a position that expired",
+            reads::expired_cursor
+        ),
+        on_stage!(
+            "documented",
+            "each documented operation is served",
+            reads::documented
+        ),
+        alone!(
+            "cluster-objects",
+            "namespaces, and Tenants before and after their CRD exists",
+            reads::cluster_objects
+        ),
+    ]
+}
+
+/// Whose permissions count.
+fn authority_cases() -> Vec<Case> {
+    vec![
+        case!(
+            "audit",
+            "the audit log has callers only",
+            authority::audited
+        ),
+        on_stage!(
+            "impersonation",
+            "headers that name another user",
+            authority::impersonation
+        ),
+        on_stage!(
+            "elsewhere-reads",
+            "reads across namespaces",
+            authority::reads_elsewhere
+        ),
+        on_stage!(
+            "elsewhere-actions",
+            "actions across namespaces",
+            authority::actions_elsewhere
+        ),
+        on_stage!(
+            "viewer",
+            "a caller that may only read",
+            authority::viewer_writes
+        ),
+        on_stage!(
+            "events-permission",
+            "Events and logs need a permission of their own",
+            authority::events_need_permission
+        ),
+        on_stage!(
+            "authors",
+            "'submitted-by' of another user",
+            authority::authors
+        ),
+        on_stage!(
+            "use-agent",
+            "an Agent that the caller may not use",
+            authority::use_of_agents
+        ),
+        last!(
+            "no-own-requests",
+            "no request of any gateway is its own",
+            authority::no_own_requests
+        ),
+    ]
 }
 
 /// Requests at the same time, and requests that are repeated.
