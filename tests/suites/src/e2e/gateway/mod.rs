@@ -7,6 +7,7 @@ mod authority;
 mod client;
 mod document;
 mod fixture;
+mod hostile;
 mod issuer;
 mod lifecycle;
 mod races;
@@ -14,7 +15,9 @@ mod reads;
 mod scene;
 mod schema;
 mod seed;
+mod server;
 mod tokens;
+mod wire;
 
 use testkit::suite::Case;
 
@@ -53,13 +56,93 @@ macro_rules! on_scene {
 
 /// All cases, the slow ones first: the others fill the gaps.
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = run_cases();
+    let mut cases = server_cases();
+    cases.extend(run_cases());
     cases.extend(race_cases());
     cases.extend(read_cases());
     cases.extend(token_cases());
     cases.extend(authority_cases());
+    cases.extend(attack_cases());
     cases.extend(seed_cases());
     cases
+}
+
+/// The server itself.
+fn server_cases() -> Vec<Case> {
+    vec![
+        on_stage!(
+            "rotation",
+            "a broken key, then a new certificate",
+            server::rotation
+        ),
+        case!(
+            "sigterm",
+            "SIGTERM with a request in flight",
+            server::sigterm
+        ),
+        on_stage!(
+            "http-2",
+            "requests of one connection at once",
+            server::http_2
+        ),
+        on_stage!(
+            "http-2-floods",
+            "resets, settings, large headers",
+            server::http_2_floods
+        ),
+        case!(
+            "chart",
+            "the chart with the gateway enabled and disabled",
+            server::chart
+        ),
+        alone!(
+            "silent-2000",
+            "2,000 connections that say nothing",
+            server::silent
+        ),
+    ]
+}
+
+/// Requests that nobody should send.
+fn attack_cases() -> Vec<Case> {
+    vec![
+        on_stage!("slow-heads", "heads that do not end", wire::slow_heads),
+        on_stage!(
+            "slow-bodies",
+            "bodies that do not arrive",
+            wire::slow_bodies
+        ),
+        on_stage!("smuggling", "requests hidden in a body", wire::smuggling),
+        on_stage!(
+            "heads",
+            "heads that are too large, or no HTTP/1.1",
+            wire::heads
+        ),
+        on_stage!("bodies", "deep, huge and compressed bodies", wire::bodies),
+        on_stage!(
+            "bodies-unknown",
+            "bodies of callers that the API server does not know",
+            wire::unknown_bodies
+        ),
+        on_stage!(
+            "bodies-many",
+            "more bodies than are read at once",
+            wire::many_bodies
+        ),
+        on_stage!("browsers", "CSRF, DNS rebinding, framing", wire::browsers),
+        on_stage!("filenames", "hostile names of files", hostile::filenames),
+        on_stage!("keys", "hostile idempotency keys", hostile::keys),
+        on_stage!(
+            "paths",
+            "addresses that leave the namespace or the API",
+            hostile::paths
+        ),
+        on_stage!(
+            "values",
+            "values that only the API server can reject",
+            hostile::values
+        ),
+    ]
 }
 
 /// Runs to their end.
@@ -316,4 +399,21 @@ fn seed_cases() -> Vec<Case> {
         case!("pm-502", "lost responses", seed::unanswered),
         on_stage!("pm-slash", "a slash at the end", seed::slashes),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_case_has_a_name_of_its_own_that_fits_into_a_namespace() {
+        let cases = cases();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(names.len() >= 60, "{}", names.len());
+        // `t-`, the name, `-`, and five letters.
+        assert!(names.iter().all(|name| name.len() <= 40), "{names:?}");
+    }
 }
