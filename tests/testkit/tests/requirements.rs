@@ -140,6 +140,10 @@ fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
         "case!(\n            ",
         "on_bench!(",
         "on_bench!(\n            ",
+        "on_scene!(",
+        "on_scene!(\n            ",
+        "on_stage!(",
+        "on_stage!(\n            ",
         "alone!(",
         "alone!(\n            ",
     ]
