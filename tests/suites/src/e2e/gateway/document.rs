@@ -1,6 +1,10 @@
 //! The OpenAPI document of the repository, which every response of the suite is checked against.
 
-use std::{fs, sync::OnceLock};
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::{Mutex, OnceLock, PoisonError},
+};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
@@ -12,6 +16,20 @@ use super::{client::Answer, schema};
 const PATH: &str = "docs/reference/openapi.json";
 
 static DOCUMENT: OnceLock<Result<Value, String>> = OnceLock::new();
+
+/// What all responses of this process had: operation and status, or the reason of a problem.
+static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Returns what all responses had so far.
+pub(super) fn seen() -> BTreeSet<String> {
+    let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.clone()
+}
+
+fn remember(what: String) {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.insert(what);
+}
 
 /// Reads the document, once.
 pub(super) fn document() -> Result<&'static Value> {
@@ -30,18 +48,22 @@ pub(super) fn document() -> Result<&'static Value> {
 pub(super) fn check(method: &str, target: &str, answer: &Answer) -> Result<()> {
     let document = document()?;
     let schema = schema_of(document, method, target, answer)?;
-    let media = answer.header("content-type");
+    let (media, status) = (answer.header("content-type"), answer.status);
+    if let Some(operation) = operation(document, method, target) {
+        let id = operation["operationId"].as_str().unwrap_or_default();
+        remember(format!("{id} {status}"));
+    }
     if media.starts_with("text/plain") {
         return Ok(());
     }
-    let value = serde_json::from_slice(&answer.body).context("the body is no JSON")?;
+    let value: Value = serde_json::from_slice(&answer.body).context("the body is no JSON")?;
+    if let Some(reason) = value["reason"].as_str() {
+        remember(reason.to_owned());
+    }
     let found = schema::check(document, schema, &value);
     found.map_err(|mismatch| {
         let text = mismatch.text();
-        anyhow!(
-            "the response {} is not as documented: {text}",
-            answer.status
-        )
+        anyhow!("the response {status} is not as documented: {text}")
     })
 }
 

@@ -268,6 +268,11 @@ fn authority_cases() -> Vec<Case> {
             authority::use_of_agents
         ),
         last!(
+            "responses",
+            "each reason was returned, and each operation succeeded",
+            reads::all_responses
+        ),
+        last!(
             "no-own-requests",
             "no request of any gateway is its own",
             authority::no_own_requests
@@ -282,6 +287,11 @@ fn race_cases() -> Vec<Case> {
             "keys-lost-200",
             "200 submissions with a key, whose responses are lost",
             races::lost_submits
+        ),
+        case!(
+            "faults",
+            "responses of the API server that are no success",
+            races::faults
         ),
         on_stage!(
             "submit-50",

@@ -301,3 +301,61 @@ pub(super) async fn key_of_docs(stage: &Stage) -> Result<String> {
     ensure!(branch == "next", "the branch is '{branch}'");
     Ok("the key holds as long as the run exists".to_owned())
 }
+
+/// Responses of the API server that are no success: each has its own code here.
+pub(super) async fn faults(env: Env) -> Result<String> {
+    let hit = |verb: &str, name: &str, fault: Fault, times: u32| Injection::Request {
+        point: Point {
+            route: Route::new(verb, "taskruns"),
+            name: name.to_owned(),
+            nth: 1,
+        },
+        fault,
+        times,
+    };
+    let creates = [
+        ("limited", Fault::Refused(429), 429, "TooManyRequests"),
+        ("broken", Fault::Refused(500), 502, "Unanswered"),
+        ("away", Fault::Refused(503), 502, "Unanswered"),
+        ("late", Fault::LostByTimeout, 502, "Unanswered"),
+        ("half", Fault::Truncated, 502, "Unanswered"),
+        ("denied", Fault::Refused(403), 403, "Denied"),
+    ];
+    let mut script: Vec<Injection> = creates
+        .iter()
+        .map(|(name, fault, ..)| hit("create", name, *fault, 1))
+        .collect();
+    // As often as the gateway tries.
+    script.push(hit("patch", "shop", Fault::Refused(409), 5));
+    let (stage, proxy) = behind_proxy(env, script).await?;
+    let ann = stage.editor("ann").await?;
+    for (name, _, status, reason) in creates {
+        let call = post(stage.taskruns(), &new_run(name, "writer"));
+        let answer = stage.send(&ann, call).await?;
+        let body = answer.fails(status, reason)?;
+        let after = answer.header("retry-after");
+        let is_unknown = body.to_string().contains("the outcome is unknown");
+        ensure!(
+            (after == "1") == (status == 429) && is_unknown == (status == 502),
+            "{name}: Retry-After '{after}', {body}"
+        );
+    }
+    // The responses of these two were lost.
+    stage.has_runs(2).await?;
+    let call = post(stage.taskruns(), &new_run("shop", "writer"));
+    stage.send(&ann, call).await?.is(201)?;
+    let added =
+        json!({ "files": [{ "filename": "more.md", "content": "x" }], "expectedVersion": 1 });
+    let add = || post(stage.at("shop", "context"), &added);
+    let answer = stage.send(&ann, add()).await?;
+    answer.fails(409, "Busy")?;
+    ensure!(answer.header("retry-after") == "1", "no Retry-After");
+    ensure!(
+        stage.send(&ann, add()).await?.is(201)?["version"] == 2,
+        "no version 2"
+    );
+    let hits = proxy.hits();
+    ensure!(hits.iter().all(|is_hit| *is_hit), "{hits:?}");
+    stage.done().await?;
+    Ok("429, 502, 403, and 409 Busy".to_owned())
+}

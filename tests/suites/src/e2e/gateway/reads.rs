@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use api::tenants::Tenant;
 use k8s_openapi::{
     api::core::v1::Pod,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -18,13 +19,13 @@ use testkit::{
         proxy::{KillTarget, Proxy},
     },
     layout, operator,
-    suite::Env,
+    suite::{Env, create},
     wait::{met, until},
 };
 
 use super::{
     client::{Answer, get, post},
-    document::{document, operation},
+    document::{self, document, operation},
     fixture::{Options, Stage, new_run},
     scene::{BUSY, QUICK, Scene},
     schema,
@@ -430,12 +431,26 @@ pub(super) async fn cluster_objects(env: Env) -> Result<String> {
     }
     operator::install(&stage.env.client, api::tenants::OPERATOR.crds()).await?;
     stage.send(&rita, get(tenants)).await?.is(200)?;
+    let name = format!("acme-{}", stage.env.namespace);
+    let tenant = json!({
+        "apiVersion": "orchestrator.io/v1alpha1", "kind": "Tenant",
+        "metadata": { "name": name }, "spec": { "deletion": { "policy": "Delete" } },
+    });
+    let all: Api<Tenant> = Api::all(stage.env.client.clone());
     for part in ["", "/why"] {
-        let answer = stage
-            .send(&rita, get(format!("{tenants}/acme{part}")))
-            .await?;
+        let path = format!("{tenants}/{name}{part}");
+        let answer = stage.send(&rita, get(path)).await?;
         answer.fails(404, "NotFound")?;
     }
+    create(&all, tenant).await?;
+    let found = stage.send(&rita, get(format!("{tenants}/{name}")));
+    let found = found.await?.is(200)?;
+    ensure!(found["kind"] == "Tenant", "{found}");
+    let why = stage.send(&rita, get(format!("{tenants}/{name}/why")));
+    let why = why.await?.is(200)?;
+    ensure!(why["target"]["name"] == name, "{why}");
+    // No operator has seen it, so it has no finalizer.
+    all.delete(&name, &DeleteParams::default()).await?;
     let denied = stage.viewer("vic").await?;
     stage
         .send(&denied, get(tenants))
@@ -492,4 +507,44 @@ pub(super) async fn documented(stage: &Stage) -> Result<String> {
         }
     }
     Ok(format!("{count} documented operations are served"))
+}
+
+/// After all other cases: they had each documented reason, and each operation succeeded once.
+pub(super) async fn all_responses(_env: Env) -> Result<String> {
+    let (document, seen) = (document()?, document::seen());
+    let reasons = &document["components"]["schemas"]["Problem"]["properties"]["reason"]["enum"];
+    let reasons = reasons.as_array().context("no reasons")?;
+    let mut missing: Vec<String> = Vec::new();
+    for reason in reasons {
+        let reason = reason.as_str().unwrap_or_default();
+        if !seen.contains(reason) {
+            missing.push(reason.to_owned());
+        }
+    }
+    let paths = document["paths"].as_object().context("no paths")?;
+    // The archive does not exist yet.
+    let served = paths
+        .iter()
+        .filter(|(path, _)| !path.ends_with("/archive") && !path.ends_with("/record"));
+    let operations = served.flat_map(|(_, item)| ["get", "post", "delete"].map(|verb| &item[verb]));
+    let mut count = 0;
+    for operation in operations.filter(|operation| !operation.is_null()) {
+        count += 1;
+        let id = operation["operationId"].as_str().unwrap_or_default();
+        let responses = operation["responses"].as_object().context("no responses")?;
+        let mut successes = responses.keys().filter(|status| status.starts_with('2'));
+        if !successes.any(|status| seen.contains(&format!("{id} {status}"))) {
+            missing.push(format!("a success of {id}"));
+        }
+    }
+    ensure!(
+        missing.is_empty(),
+        "no response had: {}",
+        missing.join(", ")
+    );
+    Ok(format!(
+        "{} reasons, {count} operations, {} kinds of responses",
+        reasons.len(),
+        seen.len()
+    ))
 }
