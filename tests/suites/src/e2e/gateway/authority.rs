@@ -21,20 +21,12 @@ use testkit::{
 
 use super::{
     client::{Answer, Call, action, delete, get, post},
-    fixture::{Caller, HOME, Stage, TASKS, context, context_of, listed, new_run, task},
+    fixture::{Caller, HOME, Stage, TASKS, context, context_of, listed, new_run, task, withstood},
 };
-use crate::e2e::{
-    attacks::tried,
-    policies::{Attempt, Bound, accepted, client_of, rejected},
-};
+use crate::e2e::policies::{Attempt, Bound, accepted, client_of, rejected};
 
 /// A text in the objects of another namespace.
 const CANARY: &str = "canary-of-another-namespace";
-
-/// Adds the name of an attack to its failure, and counts it.
-fn withstood<T>(name: &str, result: Result<T>) -> Result<T> {
-    tried(result.with_context(|| format!("'{name}'")))
-}
 
 /// Requests of all sorts: the audit log has their callers only.
 pub(super) async fn audited(env: Env) -> Result<String> {

@@ -1,18 +1,12 @@
 //! Hostile names, keys, addresses and values.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
     client::{get, post},
-    fixture::{Stage, TASKS, listed, new_run, task},
+    fixture::{Stage, TASKS, listed, new_run, task, withstood},
 };
-use crate::e2e::attacks::tried;
-
-/// Adds the name of an attack to its failure, and counts it.
-fn withstood<T>(name: &str, result: Result<T>) -> Result<T> {
-    tried(result.with_context(|| format!("'{name}'")))
-}
 
 /// Names of files that leave their directory, or that a shell or a page could misread.
 pub(super) async fn filenames(stage: &Stage) -> Result<String> {

@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::suite::Env;
+use testkit::wait::{met, until};
 
 use super::{
     client::{delete, get, post},
@@ -160,12 +160,12 @@ pub(super) async fn deleted(scene: &Scene) -> Result<String> {
 async fn keep(runs: &Api<TaskRun>, finalizers: &[String]) -> Result<()> {
     if finalizers.is_empty() {
         let limit = Duration::from_secs(60);
-        testkit::wait::until(
+        until(
             "the operator's finalizer to be removed",
             limit,
             async || {
                 let left = runs.get("busy").await?.finalizers().to_vec();
-                Ok(testkit::wait::met(left == [HOLD], || format!("{left:?}")))
+                Ok(met(left == [HOLD], || format!("{left:?}")))
             },
         )
         .await?;

@@ -155,7 +155,7 @@ pub(super) async fn http_2_floods(stage: &Stage) -> Result<String> {
     settings
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .await?;
-    let frame = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let frame = [0_u8, 0, 0, 4, 0, 0, 0, 0, 0];
     let flood = frame.repeat(20_000);
     // The server may stop to read them, or close the connection.
     let sent = timeout(Duration::from_secs(10), settings.write_all(&flood));

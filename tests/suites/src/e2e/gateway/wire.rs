@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     client::{Answer, Call, get, post, rest},
     document,
-    fixture::{Stage, TASKS, listed, new_run, task},
+    fixture::{Stage, TASKS, listed, new_run, task, withstood},
 };
 use crate::e2e::attacks::tried;
 
@@ -31,11 +31,6 @@ const SLOW: Duration = Duration::from_secs(30);
 
 /// Maximum size of a body.
 const BODY: usize = 3 * 1024 * 1024;
-
-/// Adds the name of an attack to its failure, and counts it.
-fn withstood<T>(name: &str, result: Result<T>) -> Result<T> {
-    tried(result.with_context(|| format!("'{name}'")))
-}
 
 /// Requests that a page of another site can make a browser send.
 pub(super) async fn browsers(stage: &Stage) -> Result<String> {
