@@ -2,9 +2,17 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::{Api, api::DeleteParams};
+use anyhow::{Result, anyhow, bail, ensure};
+use api::{names, tasks::TaskRun};
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams},
+    config::AuthInfo,
+};
 use serde_json::{Value, json};
 use testkit::{
     suite::Env,
@@ -89,7 +97,7 @@ pub(super) async fn forged(stage: &Stage) -> Result<String> {
     stage.send(&ann, get(WHO)).await?.is(200)?;
     let parts: Vec<&str> = ann.token.split('.').collect();
     let [head, claims, signature] = parts.as_slice() else {
-        anyhow::bail!("the token has {} parts", parts.len());
+        bail!("the token has {} parts", parts.len());
     };
     let mut claimed = Claims::of_token(&ann.token)?;
     claimed.set("sub", json!("system:serviceaccount:kube-system:admin"));
@@ -220,7 +228,7 @@ pub(super) async fn blocked(stage: &Stage) -> Result<String> {
         let wanted = if number < 10 { 401 } else { 429 };
         tried(match status == wanted {
             true => Ok(()),
-            false => Err(anyhow::anyhow!("guess {number}: {status}, not {wanted}")),
+            false => Err(anyhow!("guess {number}: {status}, not {wanted}")),
         })?;
     }
     let unknown = stage.send(&bob, get(WHO)).await?;
@@ -239,16 +247,15 @@ pub(super) async fn blocked(stage: &Stage) -> Result<String> {
 pub(super) async fn id_token(env: Env) -> Result<String> {
     let issuer = Issuer::start(&env).await?;
     let stage = Stage::new(env).await?;
-    let ann = id_caller(&stage, &issuer, "ann").await?;
+    let ann = id_caller(&stage, &issuer, "ann")?;
     grant(&stage, &ann).await?;
     trusted(&stage, &ann).await?;
     let body = stage.send(&ann, get(WHO)).await?.is(200)?;
     ensure!(body["username"] == "id:ann", "{body}");
     stage.send(&ann, post(TASKS, &task(7))).await?.is(200)?;
     let run = stage.run("task-7").await?;
-    let author = run.metadata.annotations.unwrap_or_default();
-    let author = author.get(api::names::SUBMITTED_BY).cloned();
-    ensure!(author.as_deref() == Some("id:ann"), "{author:?}");
+    let author = run.annotations().get(names::SUBMITTED_BY);
+    ensure!(author == Some(&ann.user), "submitted by {author:?}");
 
     let valid = || issuer.claims("ann");
     let stranger = Key::generate("k1")?;
@@ -280,7 +287,7 @@ pub(super) async fn id_token(env: Env) -> Result<String> {
             .await?;
         tried(answer.is(401).map_err(|error| error.context(*name)))?;
     }
-    let bob = id_caller(&stage, &issuer, "bob").await?;
+    let bob = id_caller(&stage, &issuer, "bob")?;
     let answer = stage.send(&bob, post(TASKS, &task(8))).await?;
     answer.refuses(403, "id:bob")?;
     stage.has_runs(1).await?;
@@ -290,7 +297,7 @@ pub(super) async fn id_token(env: Env) -> Result<String> {
     Ok(format!("submitted by id:ann; {}", listed(names)))
 }
 
-async fn id_caller(stage: &Stage, issuer: &Issuer, name: &str) -> Result<Caller> {
+fn id_caller(stage: &Stage, issuer: &Issuer, name: &str) -> Result<Caller> {
     let token = issuer.key.sign(&issuer.claims(name))?;
     stage.keep_secret(&token);
     Ok(Caller {
@@ -305,35 +312,28 @@ async fn id_caller(stage: &Stage, issuer: &Issuer, name: &str) -> Result<Caller>
 async fn grant(stage: &Stage, caller: &Caller) -> Result<()> {
     let name = caller.account.as_str();
     let role = json!({ "metadata": { "name": name }, "rules": editor() });
-    stage
-        .env
-        .create::<k8s_openapi::api::rbac::v1::Role>(role)
-        .await?;
+    stage.env.create::<Role>(role).await?;
     let binding = json!({
         "metadata": { "name": name },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": caller.user }],
     });
-    stage
-        .env
-        .create::<k8s_openapi::api::rbac::v1::RoleBinding>(binding)
-        .await?;
+    stage.env.create::<RoleBinding>(binding).await?;
     Ok(())
 }
 
 /// Waits until the API server has read the issuer from its file, which may take a minute.
 async fn trusted(stage: &Stage, caller: &Caller) -> Result<()> {
     let mut config = stage.env.config.clone();
-    config.auth_info = kube::config::AuthInfo {
+    config.auth_info = AuthInfo {
         token: Some(caller.token.clone().into()),
-        ..kube::config::AuthInfo::default()
+        ..AuthInfo::default()
     };
-    let runs: Api<api::tasks::TaskRun> =
-        Api::namespaced(kube::Client::try_from(config)?, &caller.namespace);
+    let runs: Api<TaskRun> = Api::namespaced(Client::try_from(config)?, &caller.namespace);
     let limit = Duration::from_secs(100);
     until("the API server to trust the issuer", limit, async || {
         // Directly: the gateway would block the address after ten responses with 401.
-        Ok(match runs.list(&kube::api::ListParams::default()).await {
+        Ok(match runs.list(&ListParams::default()).await {
             Ok(_) => Ok(()),
             Err(error) => Err(format!("{error} for an ID token for '{AUDIENCE}'")),
         })
