@@ -339,9 +339,8 @@ impl Https {
 /// Returns all bytes until the server closes the connection, which may come without the end of TLS.
 pub(super) async fn rest(stream: &mut Connection) -> Vec<u8> {
     let mut read = Vec::new();
-    match stream.read_to_end(&mut read).await {
-        Ok(_) | Err(_) => read,
-    }
+    let _is_clean = stream.read_to_end(&mut read).await.is_ok();
+    read
 }
 
 fn name(host: &str) -> Result<ServerName<'static>> {
