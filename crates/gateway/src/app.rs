@@ -242,8 +242,8 @@ fn host(parts: &Parts) -> Option<&str> {
     if let Some(authority) = parts.uri.authority() {
         return Some(authority.as_str());
     }
-    match parts.headers.get(HOST)?.to_str() {
-        Ok(host) => Some(host),
-        Err(_not_text) => None,
-    }
+    let Ok(host) = parts.headers.get(HOST)?.to_str() else {
+        return None;
+    };
+    Some(host)
 }

@@ -54,7 +54,7 @@ impl Token {
         if !is_token {
             return Err(refused("the header 'Authorization' must be 'Bearer TOKEN'"));
         }
-        let mut header = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
+        let mut header = HeaderValue::from_bytes(&[&b"Bearer "[..], token].concat())
             .map_err(|error| refused(&error.to_string()))?;
         header.set_sensitive(true);
         Ok(Self {
