@@ -1,8 +1,11 @@
 //! Performs actions on the cluster, with the client of the caller. All requests to the API server
 //! are here.
 
+mod diff;
 mod explain;
 mod pods;
+mod runs;
+mod streams;
 
 use std::sync::{
     Arc,
@@ -22,6 +25,7 @@ use k8s_openapi::{
 use kube::{Api, Client, api::ListParams, client::Body};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::{
     authors::Authors,
@@ -32,6 +36,9 @@ use crate::{
     results::Done,
     token::Token,
 };
+
+pub(crate) use runs::{list_failed, table, table_request};
+pub(crate) use streams::{Opened, Stage, open};
 
 /// Returns a client that sends this token with every request, and nothing else of the caller.
 /// `base` has no credentials of its own. `accepted` becomes true when the API server accepts the token.
@@ -65,7 +72,36 @@ pub(crate) struct Caller<'a> {
     pub(crate) client: Client,
     pub(crate) token: &'a Token,
     pub(crate) authors: &'a Authors,
+    /// Permits for lists of runs, which need memory.
+    pub(crate) lists: &'a Semaphore,
     pub(crate) now: Timestamp,
+}
+
+/// Reads the parts of a run: the run without the content of its files, its Pods, its Events, and its
+/// explanation.
+///
+/// # Errors
+/// As [`perform`].
+pub(crate) async fn parts_of(
+    client: &Client,
+    now: Timestamp,
+    target: &Target,
+) -> Result<[Value; 4], Problem> {
+    let run = get(client, target).await?;
+    let pods = pods::pods(client, &run, &target.namespace).await?;
+    let all: Result<Vec<Value>, Problem> = pods.iter().map(plain).collect();
+    let events = explain::events(client, target, &run, pods).await?;
+    let why = explain::explain(client, now, target).await?;
+    let mut object = plain_object(&run);
+    for field in ["markdownFiles", "instructions"] {
+        let spec = object.get_mut("spec");
+        let files = spec.and_then(|spec| spec.get_mut(field)?.as_array_mut());
+        for file in files.into_iter().flat_map(|all| all.iter_mut()) {
+            let bytes = file["content"].as_str().map_or(0, str::len);
+            *file = json!({ "filename": file["filename"], "bytes": bytes });
+        }
+    }
+    Ok([object, json!(all?), events["events"].clone(), why])
 }
 
 /// Performs an action.
@@ -211,8 +247,18 @@ pub(crate) async fn perform(action: Action, caller: &Caller<'_>) -> Result<Done,
                 )),
             }
         }
-        Action::Why(target) => explain::explain(caller, &target).await,
-        Action::Events(target) => explain::events(client, &target).await,
+        Action::Why(target) => {
+            let why = explain::explain(client, caller.now, &target).await?;
+            Ok(Done::Document(why))
+        }
+        Action::Events(target) => {
+            let run = get(client, &target).await?;
+            let pods = pods::pods(client, &run, &target.namespace).await?;
+            let events = explain::events(client, &target, &run, pods).await?;
+            Ok(Done::Document(events))
+        }
+        Action::Runs(query) => runs::runs(query, caller).await,
+        Action::Diff { target, from, to } => diff::diff(client, &target, from, to).await,
     }
 }
 

@@ -5,22 +5,34 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{
         ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
-        RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+        RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
     },
 };
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use crate::{json::schema_of, problem::Problem, problem::Reason, request::Surface};
+use crate::{
+    diff::FileDiff,
+    json::schema_of,
+    perform::Opened,
+    problem::{Problem, Reason},
+    request::Surface,
+    streams::{Body, body},
+    table::Row,
+};
 
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 const TEXT: &str = "text/plain; charset=utf-8";
+const EVENTS: &str = "text/event-stream";
+
+/// Tells proxies to forward each piece of a stream at once.
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Headers of every response. Nothing may be cached, framed or executed: names, messages and logs
 /// come from strangers.
-const HEADERS: [(HeaderName, &str); 4] = [
+const HEADERS: [(HeaderName, &str); 5] = [
     (CACHE_CONTROL, "no-store"),
     (
         CONTENT_SECURITY_POLICY,
@@ -28,10 +40,12 @@ const HEADERS: [(HeaderName, &str); 4] = [
     ),
     (REFERRER_POLICY, "no-referrer"),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    // For browsers without `frame-ancestors`.
+    (X_FRAME_OPTIONS, "DENY"),
 ];
 
-const LOG_SOURCE: HeaderName = HeaderName::from_static("orc-log-source");
-const LOG_STATE: HeaderName = HeaderName::from_static("orc-log-state");
+pub(crate) const LOG_SOURCE: HeaderName = HeaderName::from_static("orc-log-source");
+pub(crate) const LOG_STATE: HeaderName = HeaderName::from_static("orc-log-state");
 
 /// How complete a log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +63,8 @@ pub(crate) enum LogState {
 }
 
 impl LogState {
-    fn name(self) -> &'static str {
+    /// Returns the name in the header.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Complete => "complete",
@@ -209,28 +224,59 @@ impl Reply {
         reply
     }
 
-    /// Returns the response for the HTTP server.
-    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in HEADERS {
-            headers.insert(name, HeaderValue::from_static(value));
+    /// Returns the response to a browser that signed in or out.
+    pub(crate) fn session(body: &Value, cookies: Vec<String>) -> Self {
+        let cookies = cookies.into_iter().map(|cookie| (SET_COOKIE, cookie));
+        Self {
+            headers: cookies.collect(),
+            ..Self::json(200, body)
         }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media));
-        for (name, value) in self.headers {
-            match HeaderValue::try_from(value) {
-                Ok(value) => {
-                    headers.insert(name, value);
-                }
-                // Names of objects have no such characters, so this does not happen.
-                Err(error) => tracing::warn!("the header '{name}' is left out: {error}"),
-            }
-        }
-        let mut response = Response::new(Full::new(Bytes::from(self.body)));
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        *response.headers_mut() = headers;
-        response
     }
+
+    /// Returns the response for the HTTP server.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let body = Full::new(Bytes::from(self.body)).boxed_unsync();
+        response(self.status, self.media, self.headers, body)
+    }
+}
+
+/// Returns the response with a stream.
+pub(crate) fn stream_response(opened: Opened) -> Response<Body> {
+    let Opened {
+        texts,
+        is_events,
+        mut headers,
+    } = opened;
+    headers.push((BUFFERING, "no".to_owned()));
+    let media = if is_events { EVENTS } else { TEXT };
+    response(200, media, headers, body(texts))
+}
+
+fn response(
+    status: u16,
+    media: &'static str,
+    more: Vec<(HeaderName, String)>,
+    body: Body,
+) -> Response<Body> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    for (name, value) in more {
+        match HeaderValue::try_from(value) {
+            Ok(value) => {
+                headers.append(name, value);
+            }
+            // Names of objects have no such characters, so this does not happen.
+            Err(error) => tracing::warn!("the header '{name}' is left out: {error}"),
+        }
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.headers_mut() = headers;
+    response
 }
 
 fn envelope_of(message: &str, data: Value) -> Value {
@@ -278,6 +324,43 @@ pub(crate) fn items() -> Value {
         "properties": {
             "items": { "type": "array", "items": object() },
             "cursor": { "type": "string", "description": "Position of the next page. Absent on the last one." },
+        },
+    })
+}
+
+/// Returns the schema of a list of runs.
+pub(crate) fn runs() -> Value {
+    json!({
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "items": { "type": "array", "items": schema_of::<Row>() },
+            "cursor": { "type": "string", "description": "Position of the next page. Absent on the last one." },
+        },
+    })
+}
+
+/// Returns the schema of a session.
+pub(crate) fn session() -> Value {
+    json!({
+        "type": "object",
+        "required": ["username", "expires"],
+        "properties": {
+            "username": { "type": "string" },
+            "expires": { "type": "string", "description": "Time at which the session ends." },
+        },
+    })
+}
+
+/// Returns the schema of the differences between two versions.
+pub(crate) fn diff() -> Value {
+    json!({
+        "type": "object",
+        "required": ["from", "to", "files"],
+        "properties": {
+            "from": { "type": "integer" },
+            "to": { "type": "integer" },
+            "files": { "type": "array", "items": schema_of::<FileDiff>() },
         },
     })
 }
@@ -515,6 +598,7 @@ mod tests {
             ("x-content-type-options", "nosniff"),
             ("cache-control", "no-store"),
             ("referrer-policy", "no-referrer"),
+            ("x-frame-options", "DENY"),
             ("orc-log-state", "open"),
             ("orc-log-source", "live"),
         ] {

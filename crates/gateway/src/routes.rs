@@ -42,6 +42,12 @@ pub(crate) enum Operation {
     Tenants,
     Tenant,
     TenantWhy,
+    Runs,
+    RunsStream,
+    RunStream,
+    Diff,
+    SignIn,
+    SignOut,
     Archive,
     PmSubmit,
     PmContext,
@@ -66,6 +72,10 @@ pub(crate) enum Content {
     Json(fn() -> Value),
     /// Text.
     Text,
+    /// Server-sent events.
+    Events,
+    /// Text, or server-sent events if the client asks for them.
+    TextOrEvents,
 }
 
 /// A parameter of a query.
@@ -180,7 +190,88 @@ const LOGS: &[Parameter] = &[
         ParameterKind::Flag,
         "Whether each line begins with its time.",
     ),
+    parameter(
+        "follow",
+        ParameterKind::Flag,
+        "Whether new lines are sent until the container ends.",
+    ),
 ];
+const DIFF: &[Parameter] = &[
+    parameter("from", ParameterKind::Number, "Version with the old files."),
+    parameter("to", ParameterKind::Number, "Version with the new files."),
+];
+const NAMESPACES: Parameter = parameter(
+    "namespace",
+    ParameterKind::Text,
+    "Namespaces to list, separated by commas. Default: all that the caller may list.",
+);
+const RUNS_STREAM: &[Parameter] = &[
+    NAMESPACE,
+    NAME,
+    KIND,
+    PHASE,
+    REASON,
+    SERVICE,
+    TASK_ID,
+    AGENT,
+    FROM,
+    TO,
+    MIN_DURATION,
+];
+const RUNS: &[Parameter] = &[
+    NAMESPACES,
+    NAME,
+    KIND,
+    PHASE,
+    REASON,
+    SERVICE,
+    TASK_ID,
+    AGENT,
+    FROM,
+    TO,
+    MIN_DURATION,
+    parameter(
+        "source",
+        ParameterKind::Text,
+        "`cluster`. The archive is not installed.",
+    ),
+    parameter(
+        "limit",
+        ParameterKind::Number,
+        "Maximum number of runs, from 1 to 1000. Default: 50.",
+    ),
+    CURSOR,
+];
+const NAME: Parameter = parameter("name", ParameterKind::Text, "Name of the run.");
+const KIND: Parameter = parameter(
+    "kind",
+    ParameterKind::Text,
+    "`taskruns` or `docsruns`. Default: both.",
+);
+const PHASE: Parameter = parameter("phase", ParameterKind::Text, "Phase of the run.");
+const REASON: Parameter = parameter(
+    "reason",
+    ParameterKind::Text,
+    "Reason of the condition `Succeeded`.",
+);
+const SERVICE: Parameter = parameter("service", ParameterKind::Text, "Name of the service.");
+const TASK_ID: Parameter = parameter("taskId", ParameterKind::Number, "Number of the task.");
+const AGENT: Parameter = parameter("agent", ParameterKind::Text, "Name of the Agent.");
+const FROM: Parameter = parameter(
+    "from",
+    ParameterKind::Text,
+    "Time as in RFC 3339. Runs that finished before it are left out.",
+);
+const TO: Parameter = parameter(
+    "to",
+    ParameterKind::Text,
+    "Time as in RFC 3339. Only runs that finished before it are listed.",
+);
+const MIN_DURATION: Parameter = parameter(
+    "minDuration",
+    ParameterKind::Text,
+    "Minimum time between the start of the last attempt and the end, or now. Example: `90s`.",
+);
 
 macro_rules! routes {
     ($($verb:ident $path:literal $operation:expr, $query:expr, [$($body:ident),*], $status:literal $content:expr, $summary:literal;)*) => {
@@ -198,7 +289,7 @@ macro_rules! routes {
     };
 }
 
-use Content::{Json, Text};
+use Content::{Events, Json, Text, TextOrEvents};
 
 routes! {
     Get "/api/v1/openapi.json" Operation::OpenApi, &[], [], 200 Json(results::any), "This document. It needs no token.";
@@ -208,6 +299,10 @@ routes! {
     Get "/api/v1/tenants" Operation::Tenants, PAGE, [], 200 Json(results::items), "Tenants.";
     Get "/api/v1/tenants/{name}" Operation::Tenant, &[], [], 200 Json(results::object), "A Tenant.";
     Get "/api/v1/tenants/{name}/why" Operation::TenantWhy, &[], [], 200 Json(results::explanation), "Why a Tenant is as it is.";
+    Get "/api/v1/runs" Operation::Runs, RUNS, [], 200 Json(results::runs), "Runs, newest first.";
+    Get "/api/v1/runs/stream" Operation::RunsStream, RUNS_STREAM, [], 200 Events, "Runs and their changes.";
+    Post "/auth/session" Operation::SignIn, &[], [SIGN_IN], 200 Json(results::session), "Signs a browser in: stores the token, encrypted, in cookies.";
+    Delete "/auth/session" Operation::SignOut, &[], [], 200 Json(results::any), "Signs a browser out.";
     Get "/api/v1/archive" Operation::Archive, &[], [], 200 Json(results::object), "State of the archive. 404 until the archive is installed.";
     Post "/api/v1/pm/tasks" Operation::PmSubmit, &[], [PM_TASK], 200 Json(results::envelope), "Submits a task in the configured namespace.";
     Post "/api/v1/pm/tasks/{id}/context" Operation::PmContext, &[], [PM_CONTEXT], 200 Json(results::envelope), "Adds context to a task in the configured namespace.";
@@ -219,9 +314,11 @@ routes! {
     Post "/api/v1/namespaces/{namespace}/{kind}/{name}/suspend" Operation::Change(Change::Suspend), &[], [NOTHING], 200 Json(results::changed), "Suspends a run.";
     Post "/api/v1/namespaces/{namespace}/{kind}/{name}/resume" Operation::Change(Change::Resume), &[], [NOTHING], 200 Json(results::changed), "Resumes a run.";
     Post "/api/v1/namespaces/{namespace}/{kind}/{name}/retry" Operation::Retry, &[], [NOTHING], 200 Json(results::changed), "Runs a finished run again.";
-    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/logs" Operation::Logs, LOGS, [], 200 Text, "Log of an attempt.";
+    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/logs" Operation::Logs, LOGS, [], 200 TextOrEvents, "Log of an attempt.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/files" Operation::Files, OF_VERSION, [], 200 Json(results::files), "Names and sizes of the files that the agent reads.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/files/{filename}" Operation::File, OF_VERSION, [], 200 Text, "A file that the agent reads.";
+    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/diff" Operation::Diff, DIFF, [], 200 Json(results::diff), "Differences between the files of two versions.";
+    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/stream" Operation::RunStream, &[], [], 200 Events, "A run, its Pods, its Events and its explanation, and their changes.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/why" Operation::Why, &[], [], 200 Json(results::explanation), "Why a run is as it is.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/events" Operation::Events, &[], [], 200 Json(results::events), "Events of a run and its Pods.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/record" Operation::Record, &[], [], 200 Json(results::object), "The archived record of a run. 404 until the archive is installed.";
@@ -376,6 +473,10 @@ mod tests {
         let cases = [
             ("GET", "/api/v1/openapi.json", Operation::OpenApi),
             ("GET", "/api/v1/whoami/", Operation::WhoAmI),
+            ("GET", "/api/v1/runs", Operation::Runs),
+            ("GET", "/api/v1/runs/stream", Operation::RunsStream),
+            ("POST", "/auth/session", Operation::SignIn),
+            ("DELETE", "/auth/session", Operation::SignOut),
             ("GET", "/api/v1/tenants/acme", Operation::Tenant),
             ("GET", "/api/v1/tenants/acme/why", Operation::TenantWhy),
             ("POST", "/api/v1/pm/tasks", Operation::PmSubmit),
@@ -408,6 +509,8 @@ mod tests {
             ("files/a.md", "GET", Operation::File),
             ("why", "GET", Operation::Why),
             ("events", "GET", Operation::Events),
+            ("diff", "GET", Operation::Diff),
+            ("stream", "GET", Operation::RunStream),
             ("record", "GET", Operation::Record),
         ] {
             let path = format!("{run}/{part}");

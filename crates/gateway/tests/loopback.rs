@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use gateway::{Settings, Tls};
+use gateway::{NoObserver, Sessions, Settings, Tls};
 use kube::{Client, Config};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ impl Stage {
         let key = made.signing_key.serialize_pem();
         fs::write(directory.path().join("tls.key"), key)?;
         let tls = Tls::from_directory(directory.path())?;
+        fs::write(directory.path().join("current"), [7; 32])?;
 
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(made.cert.pem().as_bytes())?)?;
@@ -63,6 +64,11 @@ impl Stage {
         let address = listener.local_addr()?;
         let settings = Settings {
             pm_namespace: "orchestrator".to_owned(),
+            streams_per_caller: 8,
+            hosts: vec!["localhost".to_owned()],
+            proxy_header: None,
+            sessions: Some(Sessions::from_directory(directory.path())?),
+            observer: Arc::new(NoObserver),
             now: Arc::new(|| api::Timestamp::UNIX_EPOCH),
         };
         let (stop, stopped) = oneshot::channel::<()>();

@@ -1,15 +1,16 @@
 //! Explanations and Events of objects.
 
-use k8s_openapi::api::core::v1::Event;
+use actions::Object;
+use api::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{Api, Client, api::ListParams};
 use serde_json::{Value, json};
 use why::gather::{GatherError, Options, TargetKind};
 
-use super::{Caller, get, plain, pods::pods, request};
+use super::{get, plain, request};
 use crate::{
     problem::{Problem, Reason},
     request::Target,
-    results::Done,
 };
 
 /// Maximum number of objects for which Events are read: the run, and its newest Pods.
@@ -19,9 +20,13 @@ const SUBJECTS: usize = 12;
 const EVENTS: u32 = 200;
 
 /// Explains why an object is as it is.
-pub(super) async fn explain(caller: &Caller<'_>, target: &Target) -> Result<Done, Problem> {
+pub(crate) async fn explain(
+    client: &Client,
+    now: Timestamp,
+    target: &Target,
+) -> Result<Value, Problem> {
     // Its errors are those of other requests; the explanation reports all errors as text.
-    let object = get(&caller.client, target).await?;
+    let object = get(client, target).await?;
     let Target { namespace, name } = target;
     let not_found = || {
         let detail = format!("{} cannot be explained", object.name);
@@ -33,7 +38,7 @@ pub(super) async fn explain(caller: &Caller<'_>, target: &Target) -> Result<Done
         namespace: namespace.clone(),
         name: name.name.clone(),
     };
-    let world = why::gather(caller.client.clone(), target, Options::at(caller.now)).await;
+    let world = why::gather(client.clone(), target, Options::at(now)).await;
     let world = world.map_err(|error| {
         let reason = match &error {
             GatherError::NotFound(_) => Reason::NotFound,
@@ -43,14 +48,17 @@ pub(super) async fn explain(caller: &Caller<'_>, target: &Target) -> Result<Done
         };
         Problem::new(reason, error.to_string())
     })?;
-    Ok(Done::Document(plain(&why::explain(&world))?))
+    plain(&why::explain(&world))
 }
 
 /// Reads the Events of a run and of its newest Pods, oldest first.
-pub(super) async fn events(client: &Client, target: &Target) -> Result<Done, Problem> {
-    let run = get(client, target).await?;
+pub(crate) async fn events(
+    client: &Client,
+    target: &Target,
+    run: &Object,
+    mut pods: Vec<Pod>,
+) -> Result<Value, Problem> {
     let namespace = target.namespace.as_str();
-    let mut pods = pods(client, &run, namespace).await?;
     pods.sort_by_key(|pod| {
         let created = pod.metadata.creation_timestamp.as_ref();
         std::cmp::Reverse(created.map(|time| time.0))
@@ -71,7 +79,7 @@ pub(super) async fn events(client: &Client, target: &Target) -> Result<Done, Pro
         }
     }
     events.sort_by(|one, other| one["time"].as_str().cmp(&other["time"].as_str()));
-    Ok(Done::Document(json!({ "events": events })))
+    Ok(json!({ "events": events }))
 }
 
 fn event_of(event: &Value) -> Value {

@@ -24,7 +24,7 @@ const LOG_LIMIT: u64 = 8 * 1024 * 1024;
 const PODS: u32 = 200;
 
 /// Lists the Pods of a run.
-pub(super) async fn pods(
+pub(crate) async fn pods(
     client: &Client,
     run: &Object,
     namespace: &str,
