@@ -37,7 +37,7 @@ use crate::{
     token::Token,
 };
 
-pub(crate) use runs::{list_failed, table, table_request};
+pub(crate) use runs::{runs_failed, table, table_request};
 pub(crate) use streams::{Opened, Stage, open};
 
 /// Returns a client that sends this token with every request, and nothing else of the caller.

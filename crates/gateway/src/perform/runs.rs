@@ -80,7 +80,7 @@ async fn add_readable(
                 ..denied
             });
         }
-        Err(error) => return Err(list_failed(kind, None, error)),
+        Err(error) => return Err(runs_failed(kind, None, error)),
     };
     let mut is_readable = false;
     for namespace in list.items {
@@ -117,7 +117,7 @@ async fn add(
             parameters.push(("continue", rest.as_str()));
         }
         let table = table(&caller.client, kind, namespace, &parameters).await;
-        let table = table.map_err(|error| list_failed(kind, namespace, error))?;
+        let table = table.map_err(|error| runs_failed(kind, namespace, error))?;
         if let Some(definitions) = &table.column_definitions {
             columns = Columns::of(definitions);
         }
@@ -135,7 +135,7 @@ async fn add(
 }
 
 /// Converts the error of a list or of a watch.
-pub(crate) fn list_failed(kind: &KindRow, namespace: Option<&str>, error: kube::Error) -> Problem {
+pub(crate) fn runs_failed(kind: &KindRow, namespace: Option<&str>, error: kube::Error) -> Problem {
     let request = Request {
         verb: "list",
         kind: kind.name(),

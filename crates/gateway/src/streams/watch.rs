@@ -12,7 +12,7 @@ use super::{
     state::State,
 };
 use crate::{
-    perform::{list_failed, table, table_request},
+    perform::{runs_failed, table, table_request},
     problem::{Problem, Reason},
     table::{Columns, Row, Table, revision},
 };
@@ -145,7 +145,7 @@ struct Runs {
 
 impl Runs {
     fn failed(&self, error: kube::Error) -> Problem {
-        list_failed(self.kind, self.namespace.as_deref(), error)
+        runs_failed(self.kind, self.namespace.as_deref(), error)
     }
 
     /// Returns all runs, the version of the list, and the columns.
