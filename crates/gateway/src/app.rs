@@ -11,29 +11,38 @@ use std::{
 };
 
 use api::Timestamp;
-use http::{Request, Response, header::HOST, request::Parts};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use http::{HeaderName, Request, Response, header::HOST, request::Parts};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use kube::Client;
+use serde_json::json;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
+    sync::{Semaphore, SemaphorePermit, watch},
+    time::{self, timeout},
 };
 
 use crate::{
     authors::Authors,
-    limits::{Admission, Exceeded, Limits},
+    bodies,
+    limits::{Admission, Exceeded, Held, Limits},
+    observer::Observer,
     openapi,
-    perform::{Caller, author, client_of, perform},
+    perform::{Caller, Opened, Stage, author, client_of, open, perform},
     problem::{Problem, Reason},
-    request::{Surface, action, check_header},
-    results::Reply,
-    routes::{self, Operation},
-    token::Token,
+    request::{Command, StreamQuery, Surface, action, check_browser, check_header, check_host},
+    results::{Reply, stream_response},
+    routes::{self, Matched, Operation},
+    server::InFlight,
+    session::Sessions,
+    streams::{Body, Ends, hub::Hub},
+    token::{Digest, Origin, Token},
 };
 
 /// Maximum size of a body. The files of a run have 900 KiB, and JSON may escape each byte.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// Maximum size of the body of a sign-in: a token of 16 KiB.
+const SIGN_IN_LIMIT: usize = 20 * 1024;
 
 /// Maximum time until the body has arrived.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,11 +54,28 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// about five times its size.
 const BODIES_KIB: usize = 48 * 1024;
 
+/// Maximum number of lists of runs at the same time. Each needs about 10 MiB.
+const LISTS: usize = 8;
+
+/// The label of requests without a route in metrics.
+const NO_ROUTE: &str = "other";
+
 /// Settings of the server.
 #[derive(Clone)]
 pub struct Settings {
     /// Namespace of the endpoints below `/api/v1/pm`.
     pub pm_namespace: String,
+    /// Maximum number of streams of one caller at the same time.
+    pub streams_per_caller: u32,
+    /// Names of the server, without a port. Requests for other names are rejected. Empty: all
+    /// names are accepted.
+    pub hosts: Vec<String>,
+    /// Header with the token, from an authenticating proxy.
+    pub proxy_header: Option<HeaderName>,
+    /// Keys of the sessions of browsers. `None`: browsers cannot sign in.
+    pub sessions: Option<Sessions>,
+    /// Receives what the gateway does.
+    pub observer: Arc<dyn Observer>,
     /// Returns the time of day, for explanations.
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -58,6 +84,10 @@ impl fmt::Debug for Settings {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Settings")
             .field("pm_namespace", &self.pm_namespace)
+            .field("streams_per_caller", &self.streams_per_caller)
+            .field("hosts", &self.hosts)
+            .field("proxy_header", &self.proxy_header)
+            .field("sessions", &self.sessions)
             .finish_non_exhaustive()
     }
 }
@@ -69,6 +99,25 @@ pub(crate) struct App {
     authors: Authors,
     limits: Mutex<Limits>,
     bodies: Semaphore,
+    lists: Semaphore,
+    hub: Hub,
+}
+
+/// The connection of a request.
+pub(crate) struct Peer {
+    pub(crate) from: IpAddr,
+    /// When the connection is closed.
+    pub(crate) ends: time::Instant,
+    /// Whether the server stops.
+    pub(crate) closing: watch::Receiver<bool>,
+    /// Counts the request while it is in flight.
+    pub(crate) in_flight: InFlight,
+}
+
+/// The answer to a request.
+enum Answer {
+    Whole(Reply),
+    Stream(Opened),
 }
 
 impl App {
@@ -80,105 +129,245 @@ impl App {
             authors: Authors::default(),
             limits: Mutex::default(),
             bodies: Semaphore::new(BODIES_KIB),
+            lists: Semaphore::new(LISTS),
+            hub: Hub::default(),
         }
     }
 
-    /// Handles a request from this address.
+    /// Handles a request of this connection.
     pub(crate) async fn handle(
-        &self,
+        self: Arc<Self>,
         request: Request<Incoming>,
-        from: IpAddr,
-    ) -> Response<Full<Bytes>> {
+        peer: Peer,
+    ) -> Response<Body> {
+        let started = Instant::now();
         let (parts, body) = request.into_parts();
-        let surface = Surface::of(parts.uri.path());
-        let reply = match timeout(RESPONSE_TIMEOUT, self.reply(&parts, body, from)).await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(problem)) => Reply::problem(&problem, surface),
-            Err(_elapsed) => {
-                let seconds = RESPONSE_TIMEOUT.as_secs();
-                let detail = format!(
-                    "no response within {seconds} s; the outcome is unknown; read the object again"
-                );
-                Reply::problem(&Problem::new(Reason::Unanswered, detail), surface)
-            }
-        };
-        tracing::debug!(
-            method = %parts.method,
-            path = parts.uri.path(),
-            status = reply.status,
-            "handled a request"
-        );
-        reply.into_response()
-    }
-
-    async fn reply(&self, parts: &Parts, body: Incoming, from: IpAddr) -> Result<Reply, Problem> {
         let path = parts.uri.path();
         let surface = Surface::of(path);
-        let matched = routes::find(parts.method.as_str(), path)?;
+        let matched = routes::find(parts.method.as_str(), path);
+        let label = match &matched {
+            Ok(matched) => matched.route.path,
+            Err(_) => NO_ROUTE,
+        };
+        let answer = match matched {
+            Ok(matched) => {
+                let reply = self.reply(&matched, &parts, body, peer);
+                match timeout(RESPONSE_TIMEOUT, reply).await {
+                    Ok(answer) => answer,
+                    Err(_elapsed) => Err(no_response()),
+                }
+            }
+            Err(problem) => Err(problem),
+        };
+        let observer = &self.settings.observer;
+        let response = match answer {
+            Ok(Answer::Whole(reply)) => reply.into_response(),
+            Ok(Answer::Stream(opened)) => stream_response(opened),
+            Err(problem) => {
+                if is_rejection(problem.reason) {
+                    observer.rejected(problem.reason.name());
+                }
+                Reply::problem(&problem, surface).into_response()
+            }
+        };
+        let code = response.status().as_u16();
+        observer.responded(label, code, started.elapsed());
+        tracing::debug!(method = %parts.method, path, code, "handled a request");
+        response
+    }
+
+    async fn reply(
+        self: &Arc<Self>,
+        matched: &Matched<'_>,
+        parts: &Parts,
+        body: Incoming,
+        peer: Peer,
+    ) -> Result<Answer, Problem> {
         let route = matched.route;
+        check_host(host(parts), &self.settings.hosts)?;
         if route.operation == Operation::OpenApi {
-            return Ok(Reply::prepared(openapi::text()));
+            return Ok(Answer::Whole(Reply::prepared(openapi::text())));
         }
         check_header(route.verb, host(parts), &parts.headers)?;
-        let (token, _unverified) = self.token(parts, from)?;
+        if route.operation == Operation::SignOut {
+            check_browser(route.verb, &parts.headers)?;
+            let reply = Reply::session(&json!({}), Sessions::no_cookies());
+            return Ok(Answer::Whole(reply));
+        }
+        if route.operation == Operation::SignIn {
+            check_browser(route.verb, &parts.headers)?;
+            return self.sign_in(body, peer.from).await.map(Answer::Whole);
+        }
+        let now = (self.settings.now)();
+        let (token, _unverified) = self.token(matched, parts, peer.from, now)?;
         let is_accepted = Arc::new(AtomicBool::new(false));
-        let caller = Caller {
-            client: client_of(&self.client, &token, &is_accepted),
-            token: &token,
-            authors: &self.authors,
-            now: (self.settings.now)(),
-        };
+        let caller = self.caller(&token, &is_accepted, now);
+        let from = peer.from;
         let performed = async {
             // A caller that the API server does not know must not occupy memory.
             let is_known = route.bodies.is_empty() || self.limits().is_accepted(token.digest);
             if !is_known {
                 author(&caller).await?;
             }
-            let (body, _held) = self.read(body).await?;
+            let (body, _held) = self.read(body, BODY_LIMIT).await?;
             let query = parts.uri.query();
             let namespace = &self.settings.pm_namespace;
-            let action = action(&matched, query, &parts.headers, &body, namespace)?;
+            let command = action(matched, query, &parts.headers, &body, namespace)?;
             drop(body);
-            perform(action, &caller).await
+            match command {
+                Command::Once(action) => {
+                    let done = perform(action, &caller).await?;
+                    let surface = Surface::of(parts.uri.path());
+                    let reply = Reply::success(done, route.status, surface);
+                    Ok(Answer::Whole(reply))
+                }
+                Command::Stream(query) => self.open(query, &caller, parts, peer).await,
+            }
         };
         let performed = performed.await;
-        match &performed {
-            Err(problem) if problem.reason == Reason::Unauthenticated => {
-                self.authors.remove(token.digest);
-                self.limits().failed(token.digest, from, Instant::now());
-            }
-            Ok(_) | Err(_) if is_accepted.load(Ordering::Relaxed) => {
-                self.limits().accepted(token.digest);
-            }
-            Ok(_) | Err(_) => {}
-        }
-        Ok(Reply::success(performed?, route.status, surface))
+        self.record(performed.as_ref().err(), token.digest, from, &is_accepted);
+        performed
     }
 
-    /// Reads the token, and counts the request.
+    fn caller<'a>(
+        &'a self,
+        token: &'a Token,
+        is_accepted: &Arc<AtomicBool>,
+        now: Timestamp,
+    ) -> Caller<'a> {
+        Caller {
+            client: client_of(&self.client, token, is_accepted),
+            token,
+            authors: &self.authors,
+            lists: &self.lists,
+            now,
+        }
+    }
+
+    /// Opens a stream, and counts it until it ends.
+    async fn open(
+        self: &Arc<Self>,
+        query: StreamQuery,
+        caller: &Caller<'_>,
+        parts: &Parts,
+        peer: Peer,
+    ) -> Result<Answer, Problem> {
+        let held = match &query {
+            StreamQuery::Runs(_) | StreamQuery::Run(_) => Held::Stream,
+            StreamQuery::Log { .. } => Held::Log,
+        };
+        let digest = caller.token.digest;
+        let per_caller = self.settings.streams_per_caller;
+        let opened = self.limits().open(digest, held, per_caller);
+        opened.map_err(exceeded)?;
+        let guard = Slot {
+            app: Arc::clone(self),
+            caller: digest,
+            held,
+            _in_flight: peer.in_flight,
+        };
+        guard.report();
+        let last_id = match parts.headers.get("last-event-id").map(|id| id.to_str()) {
+            None => None,
+            Some(Ok(id)) => Some(id).filter(|id| !id.is_empty()),
+            Some(Err(_not_text)) => Some("invalid"),
+        };
+        let stage = Stage {
+            hub: &self.hub,
+            now: Arc::clone(&self.settings.now),
+            ends: Ends::new(peer.ends, peer.closing),
+            last_id,
+            guard,
+        };
+        open(query, caller, stage).await.map(Answer::Stream)
+    }
+
+    /// Signs a browser in, after the API server has accepted its token.
+    async fn sign_in(&self, body: Incoming, from: IpAddr) -> Result<Reply, Problem> {
+        let Some(sessions) = &self.settings.sessions else {
+            let detail = "browsers cannot sign in: the gateway has no key for sessions";
+            return Err(Problem::new(Reason::NotInstalled, detail));
+        };
+        let (body, _held) = self.read(body, SIGN_IN_LIMIT).await?;
+        let text = bodies::sign_in(&body)?;
+        let token = Token::parse(text.as_bytes(), "token")?;
+        let _unverified = self.admit(&token, from)?;
+        let now = (self.settings.now)();
+        let is_accepted = Arc::new(AtomicBool::new(false));
+        let name = author(&self.caller(&token, &is_accepted, now)).await;
+        self.record(name.as_ref().err(), token.digest, from, &is_accepted);
+        let name = name?;
+        let (cookies, expires) = sessions.cookies(&text, now)?;
+        let body = json!({ "username": name, "expires": expires.to_string() });
+        Ok(Reply::session(&body, cookies))
+    }
+
+    /// Records whether the API server accepted the token of a request.
+    fn record(
+        &self,
+        problem: Option<&Problem>,
+        token: Digest,
+        from: IpAddr,
+        is_accepted: &AtomicBool,
+    ) {
+        if problem.is_some_and(|problem| problem.reason == Reason::Unauthenticated) {
+            self.authors.remove(token);
+            self.limits().failed(token, from, Instant::now());
+        } else if is_accepted.load(Ordering::Relaxed) {
+            self.limits().accepted(token);
+        }
+    }
+
+    /// Finds the token, and counts the request.
     fn token(
         &self,
+        matched: &Matched<'_>,
         parts: &Parts,
         from: IpAddr,
+        now: Timestamp,
     ) -> Result<(Token, Option<Unverified<'_>>), Problem> {
-        let now = Instant::now();
-        let token = match Token::of(&parts.headers) {
-            Ok(token) => token,
+        let Settings {
+            proxy_header,
+            sessions,
+            ..
+        } = &self.settings;
+        let found = Token::find(
+            &parts.headers,
+            proxy_header.as_ref(),
+            sessions.as_ref(),
+            now,
+        );
+        let (token, origin) = match found {
+            Ok(found) => found,
             Err(problem) => {
-                self.limits().refuse(from, now).map_err(exceeded)?;
+                let refused = self.limits().refuse(from, Instant::now());
+                refused.map_err(exceeded)?;
                 return Err(problem);
             }
         };
-        let admission = self.limits().admit(token.digest, from, now);
+        if origin == Origin::Browser {
+            check_browser(matched.route.verb, &parts.headers)?;
+        }
+        let unverified = self.admit(&token, from)?;
+        Ok((token, unverified))
+    }
+
+    /// Counts a request with this token.
+    fn admit(&self, token: &Token, from: IpAddr) -> Result<Option<Unverified<'_>>, Problem> {
+        let admission = self.limits().admit(token.digest, from, Instant::now());
         Ok(match admission.map_err(exceeded)? {
-            Admission::Accepted => (token, None),
-            Admission::Unverified => (token, Some(Unverified { app: self, from })),
+            Admission::Accepted => None,
+            Admission::Unverified => Some(Unverified { app: self, from }),
         })
     }
 
     /// Reads a body. The permits count its memory until they are dropped.
-    async fn read(&self, body: Incoming) -> Result<(Vec<u8>, Vec<SemaphorePermit<'_>>), Problem> {
-        match timeout(BODY_TIMEOUT, self.collect(body)).await {
+    async fn read(
+        &self,
+        body: Incoming,
+        limit: usize,
+    ) -> Result<(Vec<u8>, Vec<SemaphorePermit<'_>>), Problem> {
+        match timeout(BODY_TIMEOUT, self.collect(body, limit)).await {
             Ok(found) => found,
             Err(_elapsed) => {
                 let seconds = BODY_TIMEOUT.as_secs();
@@ -191,6 +380,7 @@ impl App {
     async fn collect(
         &self,
         mut body: Incoming,
+        limit: usize,
     ) -> Result<(Vec<u8>, Vec<SemaphorePermit<'_>>), Problem> {
         let (mut bytes, mut held) = (Vec::new(), Vec::new());
         while let Some(frame) = body.frame().await {
@@ -200,8 +390,8 @@ impl App {
                 // Trailers have no meaning here.
                 continue;
             };
-            if bytes.len().saturating_add(data.len()) > BODY_LIMIT {
-                let detail = format!("a body may have {BODY_LIMIT} bytes");
+            if bytes.len().saturating_add(data.len()) > limit {
+                let detail = format!("a body may have {limit} bytes");
                 return Err(Problem::new(Reason::TooLarge, detail));
             }
             let size = u32::try_from(data.len().div_ceil(1024)).unwrap_or(u32::MAX);
@@ -233,6 +423,49 @@ impl Drop for Unverified<'_> {
     }
 }
 
+/// An open stream. Dropping it ends its count.
+struct Slot {
+    app: Arc<App>,
+    caller: Digest,
+    held: Held,
+    _in_flight: InFlight,
+}
+
+impl Slot {
+    fn report(&self) {
+        let count = self.app.limits().all_open();
+        self.app.settings.observer.streams(count);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.app.limits().close(self.caller, self.held);
+        self.report();
+    }
+}
+
+fn no_response() -> Problem {
+    let seconds = RESPONSE_TIMEOUT.as_secs();
+    let detail =
+        format!("no response within {seconds} s; the outcome is unknown; read the object again");
+    Problem::new(Reason::Unanswered, detail)
+}
+
+/// Returns whether a request was rejected by the gateway itself, or for its token.
+fn is_rejection(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Unauthenticated
+            | Reason::CrossOrigin
+            | Reason::OtherHost
+            | Reason::SlowRequest
+            | Reason::TooLarge
+            | Reason::UnsupportedMediaType
+            | Reason::TooManyRequests
+    )
+}
+
 fn exceeded(limit: Exceeded) -> Problem {
     Problem::new(Reason::TooManyRequests, limit.detail())
 }
@@ -242,8 +475,8 @@ fn host(parts: &Parts) -> Option<&str> {
     if let Some(authority) = parts.uri.authority() {
         return Some(authority.as_str());
     }
-    match parts.headers.get(HOST)?.to_str() {
-        Ok(host) => Some(host),
-        Err(_not_text) => None,
-    }
+    let Ok(host) = parts.headers.get(HOST)?.to_str() else {
+        return None;
+    };
+    Some(host)
 }

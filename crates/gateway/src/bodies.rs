@@ -109,6 +109,13 @@ struct NewFile {
     content: String,
 }
 
+/// The token of a browser that signs in.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct SignIn {
+    /// A token that the API server accepts.
+    token: String,
+}
+
 /// The body of an action without parameters.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Nothing {}
@@ -126,6 +133,7 @@ schemas! {
     NEW_TASK_RUN schema_of::<NewTaskRun>();
     NEW_DOCS_RUN docs_run_schema();
     NEW_CONTEXT schema_of::<NewContext>();
+    SIGN_IN schema_of::<SignIn>();
     // Without `properties`, an object would be a map with any fields.
     NOTHING json!({ "type": "object", "properties": {}, "title": "Nothing" });
 }
@@ -232,6 +240,12 @@ pub(crate) fn context(body: &[u8]) -> Result<(Vec<File>, Option<i64>), Problem> 
         content: file.content,
     });
     Ok((files.collect(), expected_version))
+}
+
+/// Returns the token of a browser that signs in.
+pub(crate) fn sign_in(body: &[u8]) -> Result<String, Problem> {
+    let SignIn { token } = parse(body, &SIGN_IN)?;
+    Ok(token)
 }
 
 /// Checks that the body of an action without parameters has none.

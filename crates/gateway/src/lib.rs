@@ -9,14 +9,16 @@
 //! - Every body, list, wait and cache is bounded.
 //!
 //! # Caveats
-//! Only objects in the cluster are read. There are no streams yet.
+//! Only objects in the cluster are read.
 
 mod app;
 mod authors;
 mod bodies;
+mod diff;
 mod json;
 mod limits;
 mod logs;
+mod observer;
 mod openapi;
 mod perform;
 mod problem;
@@ -24,11 +26,16 @@ mod request;
 mod results;
 mod routes;
 mod server;
+mod session;
+mod streams;
+mod table;
 mod tls;
 mod token;
 
 pub use app::Settings;
+pub use observer::{NoObserver, Observer};
 pub use openapi::document;
 pub use problem::{Problem, Reason};
 pub use server::serve;
+pub use session::{SessionError, Sessions};
 pub use tls::{Tls, TlsError};

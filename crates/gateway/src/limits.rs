@@ -31,6 +31,21 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Maximum number of callers and of addresses that are remembered. An entry has about 64 bytes.
 const ENTRIES: usize = 10_000;
 
+/// Followed logs of one caller at the same time.
+const LOGS: u32 = 4;
+
+/// Streams of all callers at the same time, with followed logs.
+const STREAMS: u32 = 2_000;
+
+/// What a caller keeps open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// A stream of events.
+    Stream,
+    /// A log that is followed.
+    Log,
+}
+
 /// Which limit is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exceeded {
@@ -40,6 +55,12 @@ pub(crate) enum Exceeded {
     Failures,
     /// That of all callers: too many are remembered.
     Callers,
+    /// That of the streams of the caller.
+    Streams,
+    /// That of the followed logs of the caller.
+    Logs,
+    /// That of the streams of all callers.
+    AllStreams,
 }
 
 impl Exceeded {
@@ -49,6 +70,9 @@ impl Exceeded {
             Self::Requests => "more than 20 requests per second, after 60 at once",
             Self::Failures => "more than 10 requests in a minute with tokens that are not accepted",
             Self::Callers => "too many callers at the same time",
+            Self::Streams => "too many streams of one caller at the same time",
+            Self::Logs => "more than 4 followed logs of one caller at the same time",
+            Self::AllStreams => "more than 2000 streams of all callers at the same time",
         }
     }
 }
@@ -117,6 +141,9 @@ pub(crate) enum Admission {
 pub(crate) struct Limits {
     callers: HashMap<Digest, Bucket>,
     addresses: HashMap<IpAddr, Address>,
+    /// Open streams and followed logs, by caller.
+    open: HashMap<Digest, [u32; 2]>,
+    all_open: u32,
 }
 
 impl Limits {
@@ -197,6 +224,49 @@ impl Limits {
     pub(crate) fn ended(&mut self, from: IpAddr) {
         if let Some(address) = self.addresses.get_mut(&from) {
             address.unverified = address.unverified.saturating_sub(1);
+        }
+    }
+
+    /// Returns the number of open streams and followed logs.
+    pub(crate) fn all_open(&self) -> u32 {
+        self.all_open
+    }
+
+    /// Counts a stream, or returns the limit that it exceeds. [`Limits::close`] must follow.
+    pub(crate) fn open(
+        &mut self,
+        caller: Digest,
+        held: Held,
+        streams_per_caller: u32,
+    ) -> Result<(), Exceeded> {
+        if self.all_open >= STREAMS {
+            return Err(Exceeded::AllStreams);
+        }
+        let [streams, logs] = self.open.entry(caller).or_default();
+        let (count, limit, exceeded) = match held {
+            Held::Stream => (streams, streams_per_caller, Exceeded::Streams),
+            Held::Log => (logs, LOGS, Exceeded::Logs),
+        };
+        if *count >= limit {
+            return Err(exceeded);
+        }
+        *count += 1;
+        self.all_open += 1;
+        Ok(())
+    }
+
+    /// Records the end of a stream.
+    pub(crate) fn close(&mut self, caller: Digest, held: Held) {
+        if let Some([streams, logs]) = self.open.get_mut(&caller) {
+            let count = match held {
+                Held::Stream => streams,
+                Held::Log => logs,
+            };
+            *count = count.saturating_sub(1);
+        }
+        self.all_open = self.all_open.saturating_sub(1);
+        if self.open.get(&caller) == Some(&[0, 0]) {
+            self.open.remove(&caller);
         }
     }
 
@@ -300,6 +370,34 @@ mod tests {
         limits.ended(address(1));
         let next = limits.admit(token(99), address(1), start);
         assert_eq!(next, Ok(Admission::Unverified));
+    }
+
+    #[test]
+    fn streams_and_logs_of_a_caller_are_limited() {
+        let mut limits = Limits::default();
+        for _ in 0..8 {
+            assert_eq!(limits.open(ANN, Held::Stream, 8), Ok(()));
+        }
+        for _ in 0..4 {
+            assert_eq!(limits.open(ANN, Held::Log, 8), Ok(()));
+        }
+        assert_eq!(limits.open(ANN, Held::Stream, 8), Err(Exceeded::Streams));
+        assert_eq!(limits.open(ANN, Held::Log, 8), Err(Exceeded::Logs));
+        assert_eq!(limits.open(BOB, Held::Stream, 8), Ok(()));
+        limits.close(ANN, Held::Stream);
+        assert_eq!(limits.open(ANN, Held::Stream, 8), Ok(()));
+        limits.close(BOB, Held::Stream);
+        assert_eq!(
+            limits.open.len(),
+            1,
+            "nothing is kept of a caller without streams"
+        );
+        for number in 0..STREAMS - 12 {
+            let mut digest = [9; 32];
+            digest[..4].copy_from_slice(&number.to_le_bytes());
+            assert_eq!(limits.open(digest, Held::Stream, 8), Ok(()));
+        }
+        assert_eq!(limits.open(BOB, Held::Stream, 8), Err(Exceeded::AllStreams));
     }
 
     #[test]

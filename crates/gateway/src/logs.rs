@@ -132,6 +132,12 @@ fn attempt(pod: &Pod) -> u32 {
         .map_or(0, |number| number.parse().unwrap_or_default())
 }
 
+/// Returns whether this container of a Pod runs.
+pub(crate) fn is_running(pod: &Pod, container: &str) -> bool {
+    let state = status(pod, container).and_then(|one| one.state.as_ref());
+    state.is_some_and(|state| state.running.is_some())
+}
+
 fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let lists = [&status.init_container_statuses, &status.container_statuses];

@@ -54,7 +54,7 @@ fn operation(route: &Route) -> Value {
         "parameters": parameters(route),
         "responses": responses(route),
     });
-    if route.operation == Operation::OpenApi {
+    if !needs_token(route) {
         operation["security"] = json!([]);
     }
     let schemas: Vec<&Value> = route.bodies.iter().map(|schema| schema()).collect();
@@ -112,6 +112,14 @@ fn parameters(route: &Route) -> Vec<Value> {
         })
     });
     let mut all: Vec<Value> = query.collect();
+    if matches!(route.content, Content::Events | Content::TextOrEvents) {
+        all.push(json!({
+            "name": "last-event-id",
+            "in": "header",
+            "description": "Id of the last event. The stream goes on after it.",
+            "schema": { "type": "string" },
+        }));
+    }
     if matches!(route.operation, Operation::Submit | Operation::PmSubmit) {
         all.push(json!({
             "name": IDEMPOTENCY_KEY,
@@ -124,9 +132,15 @@ fn parameters(route: &Route) -> Vec<Value> {
 }
 
 fn responses(route: &Route) -> Value {
+    let text = json!({ "type": "string" });
     let content = match route.content {
         Content::Json(schema) => json!({ "application/json": { "schema": schema() } }),
-        Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
+        Content::Text => json!({ "text/plain": { "schema": text } }),
+        Content::Events => json!({ "text/event-stream": { "schema": text } }),
+        Content::TextOrEvents => json!({
+            "text/plain": { "schema": text },
+            "text/event-stream": { "schema": text },
+        }),
     };
     let mut responses = Map::new();
     let success = json!({ "description": "Success.", "content": content });
@@ -152,6 +166,14 @@ fn responses(route: &Route) -> Value {
     Value::Object(responses)
 }
 
+/// Returns whether the route needs a token.
+fn needs_token(route: &Route) -> bool {
+    !matches!(
+        route.operation,
+        Operation::OpenApi | Operation::SignIn | Operation::SignOut
+    )
+}
+
 /// Returns whether the route can have an error with this reason.
 fn can_have(route: &Route, reason: Reason) -> bool {
     let is_write = route.verb != Verb::Get;
@@ -160,6 +182,7 @@ fn can_have(route: &Route, reason: Reason) -> bool {
         Reason::InvalidRequest
         | Reason::CrossOrigin
         | Reason::MethodNotAllowed
+        | Reason::OtherHost
         | Reason::UnsupportedMediaType
         | Reason::TooManyRequests => true,
         Reason::Unauthenticated

@@ -1,6 +1,12 @@
 //! Performs actions on the cluster, with the client of the caller. All requests to the API server
 //! are here.
 
+mod diff;
+mod explain;
+mod pods;
+mod runs;
+mod streams;
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -8,48 +14,31 @@ use std::sync::{
 
 use actions::{Deleted, Object, Request, Run, Submission, submit_as};
 use api::{
-    Timestamp, names,
+    Timestamp,
     tasks::{DOCS_RUN, File},
 };
-use futures::AsyncReadExt;
 use http::{StatusCode, header::AUTHORIZATION};
 use k8s_openapi::{
-    api::{
-        authentication::v1::UserInfo,
-        core::v1::{Event, Namespace, Pod},
-    },
+    api::{authentication::v1::UserInfo, core::v1::Namespace},
     apimachinery::pkg::apis::meta::v1::ListMeta,
 };
-use kube::{
-    Api, Client,
-    api::{ListParams, LogParams},
-    client::Body,
-};
+use kube::{Api, Client, api::ListParams, client::Body};
 use serde::Serialize;
 use serde_json::{Value, json};
-use why::gather::{GatherError, Options, TargetKind};
+use tokio::sync::Semaphore;
 
 use crate::{
     authors::Authors,
-    logs::{Choice, check_version, choose},
+    logs::check_version,
     openapi,
     problem::{Problem, Reason},
-    request::{Action, LogQuery, NewRun, Page, Target},
-    results::{Done, LogState},
+    request::{Action, NewRun, Page, Target},
+    results::Done,
     token::Token,
 };
 
-/// Maximum size of a log in one response, in bytes.
-const LOG_LIMIT: u64 = 8 * 1024 * 1024;
-
-/// Maximum number of Pods of a run. It has one for each attempt and disruption.
-const PODS: u32 = 200;
-
-/// Maximum number of objects for which Events are read: the run, and its newest Pods.
-const SUBJECTS: usize = 12;
-
-/// Maximum number of Events of one object. The API server keeps them for an hour.
-const EVENTS: u32 = 200;
+pub(crate) use runs::{runs_failed, table, table_request};
+pub(crate) use streams::{Opened, Stage, open};
 
 /// Returns a client that sends this token with every request, and nothing else of the caller.
 /// `base` has no credentials of its own. `accepted` becomes true when the API server accepts the token.
@@ -83,7 +72,36 @@ pub(crate) struct Caller<'a> {
     pub(crate) client: Client,
     pub(crate) token: &'a Token,
     pub(crate) authors: &'a Authors,
+    /// Permits for lists of runs, which need memory.
+    pub(crate) lists: &'a Semaphore,
     pub(crate) now: Timestamp,
+}
+
+/// Reads the parts of a run: the run without the content of its files, its Pods, its Events, and its
+/// explanation.
+///
+/// # Errors
+/// As [`perform`].
+pub(crate) async fn parts_of(
+    client: &Client,
+    now: Timestamp,
+    target: &Target,
+) -> Result<[Value; 4], Problem> {
+    let run = get(client, target).await?;
+    let pods = pods::pods(client, &run, &target.namespace).await?;
+    let all: Result<Vec<Value>, Problem> = pods.iter().map(plain).collect();
+    let events = explain::events(client, target, &run, pods).await?;
+    let why = explain::explain(client, now, target).await?;
+    let mut object = plain_object(&run);
+    for field in ["markdownFiles", "instructions"] {
+        let spec = object.get_mut("spec");
+        let files = spec.and_then(|spec| spec.get_mut(field)?.as_array_mut());
+        for file in files.into_iter().flat_map(|all| all.iter_mut()) {
+            let bytes = file["content"].as_str().map_or(0, str::len);
+            *file = json!({ "filename": file["filename"], "bytes": bytes });
+        }
+    }
+    Ok([object, json!(all?), events["events"].clone(), why])
 }
 
 /// Performs an action.
@@ -200,7 +218,7 @@ pub(crate) async fn perform(action: Action, caller: &Caller<'_>) -> Result<Done,
                 is_gone: deleted == Deleted::Gone,
             })
         }
-        Action::Logs(target, query) => log(client, &target, &query).await,
+        Action::Logs(target, query) => pods::log(client, &target, &query).await,
         Action::Files(target, version) => {
             let run = get(client, &target).await?;
             check_version(&run, version)?;
@@ -229,8 +247,18 @@ pub(crate) async fn perform(action: Action, caller: &Caller<'_>) -> Result<Done,
                 )),
             }
         }
-        Action::Why(target) => explain(caller, &target).await,
-        Action::Events(target) => events(client, &target).await,
+        Action::Why(target) => {
+            let why = explain::explain(client, caller.now, &target).await?;
+            Ok(Done::Document(why))
+        }
+        Action::Events(target) => {
+            let run = get(client, &target).await?;
+            let pods = pods::pods(client, &run, &target.namespace).await?;
+            let events = explain::events(client, &target, &run, pods).await?;
+            Ok(Done::Document(events))
+        }
+        Action::Runs(query) => runs::runs(query, caller).await,
+        Action::Diff { target, from, to } => diff::diff(client, &target, from, to).await,
     }
 }
 
@@ -379,19 +407,6 @@ fn files_of(run: &Object) -> Vec<File> {
     run.part(path).unwrap_or_default()
 }
 
-/// Lists the Pods of a run.
-async fn pods(client: &Client, run: &Object, namespace: &str) -> Result<Vec<Pod>, Problem> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let uid = run.metadata.uid.as_deref().unwrap_or_default();
-    let which = ListParams::default()
-        .labels(&format!("{}={uid}", names::UID))
-        .limit(PODS);
-    let request = request("list", "Pod", "pods", None, namespace);
-    let found = api.list(&which).await;
-    let found = found.map_err(|error| Problem::of_action(&request.failed(error), namespace))?;
-    Ok(found.items)
-}
-
 fn request(
     verb: &'static str,
     kind: &'static str,
@@ -406,121 +421,6 @@ fn request(
         name: name.map(str::to_owned),
         namespace: Some(namespace.to_owned()),
     }
-}
-
-async fn log(client: &Client, target: &Target, query: &LogQuery) -> Result<Done, Problem> {
-    let run = get(client, target).await?;
-    let namespace = target.namespace.as_str();
-    let pods = pods(client, &run, namespace).await?;
-    let (pod, container, state) = match choose(&run, &pods, query)? {
-        Choice::Container {
-            pod,
-            container,
-            state,
-        } => (pod, container, state),
-        Choice::Nothing(state) => return Ok(Done::Log(Vec::new(), state)),
-    };
-    let how = LogParams {
-        container: Some(container),
-        tail_lines: query.tail,
-        since_time: query.from,
-        timestamps: query.timestamps,
-        ..LogParams::default()
-    };
-    let request = || request("get", "Pod", "pods/log", Some(&pod), namespace);
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let log = api.log_stream(&pod, &how).await;
-    let log = log.map_err(|error| Problem::of_action(&request().failed(error), namespace))?;
-    let log = std::pin::pin!(log);
-    let mut text = Vec::new();
-    let read = log.take(LOG_LIMIT).read_to_end(&mut text).await;
-    read.map_err(|error| {
-        let error = actions::Error::Unanswered(request(), error.to_string());
-        Problem::of_action(&error, namespace)
-    })?;
-    let is_cut = u64::try_from(text.len()).is_ok_and(|size| size >= LOG_LIMIT);
-    let is_part = query.tail.is_some() || query.from.is_some();
-    Ok(Done::Log(
-        text,
-        match is_cut && !is_part {
-            true => LogState::Gap,
-            false => state,
-        },
-    ))
-}
-
-async fn explain(caller: &Caller<'_>, target: &Target) -> Result<Done, Problem> {
-    // Its errors are those of other requests; the explanation reports all errors as text.
-    let object = get(&caller.client, target).await?;
-    let Target { namespace, name } = target;
-    let not_found = || {
-        let detail = format!("{} cannot be explained", object.name);
-        Problem::new(Reason::NotFound, detail)
-    };
-    let kind = TargetKind::parse(name.kind.singular).ok_or_else(not_found)?;
-    let target = why::gather::Target {
-        kind,
-        namespace: namespace.clone(),
-        name: name.name.clone(),
-    };
-    let world = why::gather(caller.client.clone(), target, Options::at(caller.now)).await;
-    let world = world.map_err(|error| {
-        let reason = match &error {
-            GatherError::NotFound(_) => Reason::NotFound,
-            GatherError::NotInstalled(_) => Reason::Unknown,
-            GatherError::Unreadable(unreadable) if unreadable.forbidden => Reason::Denied,
-            GatherError::Unreadable(_) => Reason::Unanswered,
-        };
-        Problem::new(reason, error.to_string())
-    })?;
-    Ok(Done::Document(plain(&why::explain(&world))?))
-}
-
-/// Reads the Events of a run and of its newest Pods, oldest first.
-async fn events(client: &Client, target: &Target) -> Result<Done, Problem> {
-    let run = get(client, target).await?;
-    let namespace = target.namespace.as_str();
-    let mut pods = pods(client, &run, namespace).await?;
-    pods.sort_by_key(|pod| {
-        let created = pod.metadata.creation_timestamp.as_ref();
-        std::cmp::Reverse(created.map(|time| time.0))
-    });
-    let of_pods = pods.into_iter().filter_map(|pod| pod.metadata.uid);
-    let subjects = run.metadata.uid.iter().cloned().chain(of_pods);
-    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let mut events = Vec::new();
-    for uid in subjects.take(SUBJECTS) {
-        let which = ListParams::default()
-            .fields(&format!("involvedObject.uid={uid}"))
-            .limit(EVENTS);
-        let request = request("list", "Event", "events", None, namespace);
-        let found = api.list(&which).await;
-        let found = found.map_err(|error| Problem::of_action(&request.failed(error), namespace))?;
-        for event in found.items {
-            events.push(event_of(&plain(&event)?));
-        }
-    }
-    events.sort_by(|one, other| one["time"].as_str().cmp(&other["time"].as_str()));
-    Ok(Done::Document(json!({ "events": events })))
-}
-
-fn event_of(event: &Value) -> Value {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let times = [
-        &event["lastTimestamp"],
-        &event["eventTime"],
-        &event["metadata"]["creationTimestamp"],
-    ];
-    let time = times.into_iter().find(|time| time.is_string());
-    let object = &event["involvedObject"];
-    json!({
-        "time": time.map(text).unwrap_or_default(),
-        "type": text(&event["type"]),
-        "reason": text(&event["reason"]),
-        "message": text(&event["message"]),
-        "count": event["count"].as_i64().unwrap_or(1),
-        "object": { "kind": text(&object["kind"]), "name": text(&object["name"]) },
-    })
 }
 
 #[cfg(test)]
@@ -559,17 +459,6 @@ mod tests {
                 "metadata": { "name": "shop-7" }, "spec": { "taskId": 7 },
                 "status": { "phase": "Running" } })
         );
-    }
-
-    #[test]
-    fn an_event_has_its_last_time_and_a_count() {
-        let event = json!({ "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" },
-            "lastTimestamp": null, "eventTime": "2026-01-01T00:00:01Z", "reason": "Pulled",
-            "involvedObject": { "kind": "Pod", "name": "p" } });
-        let found = event_of(&event);
-        assert_eq!(found["time"], "2026-01-01T00:00:01Z");
-        assert_eq!((&found["count"], &found["type"]), (&json!(1), &json!("")));
-        assert_eq!(found["object"], json!({ "kind": "Pod", "name": "p" }));
     }
 
     #[test]

@@ -93,6 +93,8 @@ reasons! {
     TooLarge 413 "The body is too large";
     /// The content type is not accepted.
     UnsupportedMediaType 415 "The content type is not accepted";
+    /// The request is for another host.
+    OtherHost 421 "The request is for another host";
     /// The API server rejects the object as invalid.
     Refused 422 "The object is not valid";
     /// A limit is exceeded.

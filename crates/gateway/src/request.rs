@@ -1,5 +1,7 @@
 //! Translates a request into an action. Pure: nothing here reads from the cluster.
 
+mod query;
+
 use actions::{Change, DryRun, ObjectName};
 use api::{
     Timestamp,
@@ -12,20 +14,22 @@ use http::{HeaderMap, header};
 use crate::{
     bodies,
     problem::{Problem, Reason},
-    routes::{Matched, Operation, ParameterKind, Verb, is_dns_label},
+    routes::{Matched, Operation, Verb},
+    table::{Filter, Position},
 };
+
+pub(crate) use query::NAMESPACES;
+use query::Query;
 
 /// Maximum length of an idempotency key.
 const KEY_LIMIT: usize = 255;
 
-/// Number of items on a page.
-const PAGE: u32 = 50;
-
-/// Maximum number of items on a page. An Agent can have 900 KiB of instructions.
-const PAGE_LIMIT: u32 = 100;
-
 /// The name of the header with the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// The header that a write of a browser must have. No form can send it, and a script of another site
+/// only with permission of this server.
+pub(crate) const REQUEST_HEADER: &str = "orc-request";
 
 /// The surface of a request: the format of its responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,11 +75,48 @@ pub(crate) struct LogQuery {
     pub(crate) timestamps: bool,
 }
 
+/// A question for a list of runs, or for a stream of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunsQuery {
+    pub(crate) kinds: &'static [&'static KindRow],
+    /// The namespaces. Empty: all that the caller may list.
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) filter: Filter,
+    /// Maximum number of runs on the page.
+    pub(crate) limit: usize,
+    /// The position after which the page begins.
+    pub(crate) after: Option<Position>,
+}
+
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) limit: u32,
     pub(crate) cursor: Option<String>,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    /// One response.
+    Once(Action),
+    /// A stream.
+    Stream(StreamQuery),
+}
+
+/// A stream that a request asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum StreamQuery {
+    /// A list of runs.
+    Runs(RunsQuery),
+    /// One run.
+    Run(Target),
+    /// A log. As events, or as text.
+    Log {
+        target: Target,
+        query: LogQuery,
+        is_events: bool,
+    },
 }
 
 /// The action of a request.
@@ -90,6 +131,12 @@ pub(crate) enum Action {
         page: Page,
     },
     Object(Target),
+    Runs(RunsQuery),
+    Diff {
+        target: Target,
+        from: i64,
+        to: i64,
+    },
     Submit {
         namespace: String,
         run: NewRun,
@@ -131,7 +178,7 @@ pub(crate) fn action(
     headers: &HeaderMap,
     body: &[u8],
     pm_namespace: &str,
-) -> Result<Action, Problem> {
+) -> Result<Command, Problem> {
     let query = Query::parse(query.unwrap_or_default(), matched)?;
     let key = idempotency_key(headers)?;
     let target = || Target {
@@ -142,8 +189,30 @@ pub(crate) fn action(
         namespace: String::new(),
         name: ObjectName::new(&TENANT, matched.value("name")),
     };
-    Ok(match matched.route.operation {
-        Operation::OpenApi => Action::OpenApi,
+    Ok(Command::Once(match matched.route.operation {
+        Operation::OpenApi | Operation::SignIn | Operation::SignOut => Action::OpenApi,
+        Operation::Runs => Action::Runs(query.runs()?),
+        Operation::RunsStream => {
+            let runs = query.runs()?;
+            if runs.namespaces.len() > 1 {
+                return Err(Problem::invalid(
+                    "parameter 'namespace' has more than one name",
+                ));
+            }
+            return Ok(Command::Stream(StreamQuery::Runs(runs)));
+        }
+        Operation::RunStream => return Ok(Command::Stream(StreamQuery::Run(target()))),
+        Operation::Diff => {
+            let version = |name: &str| -> Result<i64, Problem> {
+                let missing = || Problem::invalid(format!("parameter '{name}' is missing"));
+                query.number(name)?.ok_or_else(missing)
+            };
+            Action::Diff {
+                target: target(),
+                from: version("from")?,
+                to: version("to")?,
+            }
+        }
         Operation::WhoAmI => Action::WhoAmI,
         Operation::Namespaces => Action::Namespaces(query.page()?),
         Operation::Agents => Action::List {
@@ -223,7 +292,19 @@ pub(crate) fn action(
             Action::Retry(target())
         }
         Operation::Delete => Action::Delete(target()),
-        Operation::Logs => Action::Logs(target(), query.log()?),
+        Operation::Logs => {
+            let (target, is_events) = (target(), accepts_events(headers));
+            let log = query.log()?;
+            if query.flag("follow") || is_events {
+                let query = log;
+                return Ok(Command::Stream(StreamQuery::Log {
+                    target,
+                    query,
+                    is_events,
+                }));
+            }
+            Action::Logs(target, log)
+        }
         Operation::Files => Action::Files(target(), query.number("version")?),
         Operation::File => Action::File {
             target: target(),
@@ -232,7 +313,50 @@ pub(crate) fn action(
         },
         Operation::Why => Action::Why(target()),
         Operation::Events => Action::Events(target()),
-    })
+    }))
+}
+
+/// Returns whether the client asks for server-sent events.
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let mut all = headers.get_all(header::ACCEPT).iter();
+    all.any(|value| value.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// Checks that a browser sent a write on behalf of a page of this server.
+///
+/// # Errors
+/// The header is missing.
+pub(crate) fn check_browser(verb: Verb, headers: &HeaderMap) -> Result<(), Problem> {
+    match verb {
+        Verb::Get => Ok(()),
+        Verb::Post | Verb::Delete if headers.contains_key(REQUEST_HEADER) => Ok(()),
+        Verb::Post | Verb::Delete => Err(Problem::new(
+            Reason::CrossOrigin,
+            "the header 'Orc-Request' is missing: with a session, each write needs it",
+        )),
+    }
+}
+
+/// Checks that the request is for one of these names of the server. Without names, all are accepted.
+///
+/// # Errors
+/// The name is another one: a page of another site could have made a browser send the request.
+pub(crate) fn check_host(host: Option<&str>, names: &[String]) -> Result<(), Problem> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let host = host.unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    if names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Reason::OtherHost,
+        "the header 'Host' has another name than this server",
+    ))
 }
 
 /// Returns the problem of a request that needs the archive.
@@ -324,101 +448,6 @@ fn refuse_key(key: Option<&str>) -> Result<(), Problem> {
             "the header 'Idempotency-Key' is for new runs; the version of the context makes this request repeatable",
         )),
         None => Ok(()),
-    }
-}
-
-/// The parameters of a query. Each occurs once, and the route knows it.
-struct Query(Vec<(&'static str, String)>);
-
-impl Query {
-    fn parse(query: &str, matched: &Matched<'_>) -> Result<Self, Problem> {
-        let mut found: Vec<(&'static str, String)> = Vec::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let mut known = matched.route.query.iter();
-            let Some(parameter) = known.find(|parameter| parameter.name == name) else {
-                return Err(Problem::invalid(format!("unknown parameter '{name}'")));
-            };
-            if found.iter().any(|(known, _)| *known == name) {
-                return Err(Problem::invalid(format!("parameter '{name}' occurs twice")));
-            }
-            let is_valid = match parameter.kind {
-                ParameterKind::Text => !value.is_empty(),
-                ParameterKind::Flag => matches!(&*value, "true" | "false"),
-                ParameterKind::Number => {
-                    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
-                }
-            };
-            if !is_valid {
-                let kind = parameter.kind.name();
-                return Err(Problem::invalid(format!(
-                    "parameter '{name}': '{value}' is no {kind}"
-                )));
-            }
-            found.push((parameter.name, value.into_owned()));
-        }
-        Ok(Self(found))
-    }
-
-    fn text(&self, name: &str) -> Option<String> {
-        let mut all = self.0.iter();
-        let found = all.find(|(known, _)| *known == name);
-        found.map(|(_, value)| value.clone())
-    }
-
-    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
-        self.parsed(name, "is too large")
-    }
-
-    fn parsed<T: std::str::FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Problem> {
-        match self.text(name).map(|text| text.parse()) {
-            None => Ok(None),
-            Some(Ok(value)) => Ok(Some(value)),
-            Some(Err(_)) => Err(Problem::invalid(format!("parameter '{name}' {what}"))),
-        }
-    }
-
-    fn flag(&self, name: &str) -> bool {
-        self.text(name).as_deref() == Some("true")
-    }
-
-    fn dry_run(&self) -> DryRun {
-        match self.flag("dryRun") {
-            true => DryRun::On,
-            false => DryRun::Off,
-        }
-    }
-
-    fn namespace(&self) -> Result<Option<String>, Problem> {
-        match self.text("namespace") {
-            Some(name) if !is_dns_label(&name) => Err(Problem::invalid(format!(
-                "parameter 'namespace': '{name}' is not the name of a namespace"
-            ))),
-            found => Ok(found),
-        }
-    }
-
-    fn page(&self) -> Result<Page, Problem> {
-        let limit = self.number("limit")?.unwrap_or(PAGE);
-        if !(1..=PAGE_LIMIT).contains(&limit) {
-            return Err(Problem::invalid(format!(
-                "parameter 'limit' must be from 1 to {PAGE_LIMIT}"
-            )));
-        }
-        Ok(Page {
-            limit,
-            cursor: self.text("cursor"),
-        })
-    }
-
-    fn log(&self) -> Result<LogQuery, Problem> {
-        Ok(LogQuery {
-            version: self.number("version")?,
-            attempt: self.number("attempt")?,
-            container: self.text("container"),
-            tail: self.number("tail")?,
-            from: self.parsed("from", "must be a time, such as 2026-01-01T00:00:00Z")?,
-            timestamps: self.flag("timestamps"),
-        })
     }
 }
 

@@ -5,22 +5,34 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{
         ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
-        RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+        RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
     },
 };
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use crate::{json::schema_of, problem::Problem, problem::Reason, request::Surface};
+use crate::{
+    diff::FileDiff,
+    json::schema_of,
+    perform::Opened,
+    problem::{Problem, Reason},
+    request::Surface,
+    streams::{Body, body},
+    table::Row,
+};
 
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 const TEXT: &str = "text/plain; charset=utf-8";
+const EVENTS: &str = "text/event-stream";
+
+/// Tells proxies to forward each piece of a stream at once.
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Headers of every response. Nothing may be cached, framed or executed: names, messages and logs
 /// come from strangers.
-const HEADERS: [(HeaderName, &str); 4] = [
+const HEADERS: [(HeaderName, &str); 5] = [
     (CACHE_CONTROL, "no-store"),
     (
         CONTENT_SECURITY_POLICY,
@@ -28,10 +40,12 @@ const HEADERS: [(HeaderName, &str); 4] = [
     ),
     (REFERRER_POLICY, "no-referrer"),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    // For browsers without `frame-ancestors`.
+    (X_FRAME_OPTIONS, "DENY"),
 ];
 
-const LOG_SOURCE: HeaderName = HeaderName::from_static("orc-log-source");
-const LOG_STATE: HeaderName = HeaderName::from_static("orc-log-state");
+pub(crate) const LOG_SOURCE: HeaderName = HeaderName::from_static("orc-log-source");
+pub(crate) const LOG_STATE: HeaderName = HeaderName::from_static("orc-log-state");
 
 /// How complete a log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +63,8 @@ pub(crate) enum LogState {
 }
 
 impl LogState {
-    fn name(self) -> &'static str {
+    /// Returns the name in the header.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Complete => "complete",
@@ -209,28 +224,59 @@ impl Reply {
         reply
     }
 
-    /// Returns the response for the HTTP server.
-    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in HEADERS {
-            headers.insert(name, HeaderValue::from_static(value));
+    /// Returns the response to a browser that signed in or out.
+    pub(crate) fn session(body: &Value, cookies: Vec<String>) -> Self {
+        let cookies = cookies.into_iter().map(|cookie| (SET_COOKIE, cookie));
+        Self {
+            headers: cookies.collect(),
+            ..Self::json(200, body)
         }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media));
-        for (name, value) in self.headers {
-            match HeaderValue::try_from(value) {
-                Ok(value) => {
-                    headers.insert(name, value);
-                }
-                // Names of objects have no such characters, so this does not happen.
-                Err(error) => tracing::warn!("the header '{name}' is left out: {error}"),
-            }
-        }
-        let mut response = Response::new(Full::new(Bytes::from(self.body)));
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        *response.headers_mut() = headers;
-        response
     }
+
+    /// Returns the response for the HTTP server.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let body = Full::new(Bytes::from(self.body)).boxed_unsync();
+        response(self.status, self.media, self.headers, body)
+    }
+}
+
+/// Returns the response with a stream.
+pub(crate) fn stream_response(opened: Opened) -> Response<Body> {
+    let Opened {
+        texts,
+        is_events,
+        mut headers,
+    } = opened;
+    headers.push((BUFFERING, "no".to_owned()));
+    let media = if is_events { EVENTS } else { TEXT };
+    response(200, media, headers, body(texts))
+}
+
+fn response(
+    status: u16,
+    media: &'static str,
+    more: Vec<(HeaderName, String)>,
+    body: Body,
+) -> Response<Body> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    for (name, value) in more {
+        match HeaderValue::try_from(value) {
+            Ok(value) => {
+                headers.append(name, value);
+            }
+            // Names of objects have no such characters, so this does not happen.
+            Err(error) => tracing::warn!("the header '{name}' is left out: {error}"),
+        }
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.headers_mut() = headers;
+    response
 }
 
 fn envelope_of(message: &str, data: Value) -> Value {
@@ -278,6 +324,43 @@ pub(crate) fn items() -> Value {
         "properties": {
             "items": { "type": "array", "items": object() },
             "cursor": { "type": "string", "description": "Position of the next page. Absent on the last one." },
+        },
+    })
+}
+
+/// Returns the schema of a list of runs.
+pub(crate) fn runs() -> Value {
+    json!({
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "items": { "type": "array", "items": schema_of::<Row>() },
+            "cursor": { "type": "string", "description": "Position of the next page. Absent on the last one." },
+        },
+    })
+}
+
+/// Returns the schema of a session.
+pub(crate) fn session() -> Value {
+    json!({
+        "type": "object",
+        "required": ["username", "expires"],
+        "properties": {
+            "username": { "type": "string" },
+            "expires": { "type": "string", "description": "Time at which the session ends." },
+        },
+    })
+}
+
+/// Returns the schema of the differences between two versions.
+pub(crate) fn diff() -> Value {
+    json!({
+        "type": "object",
+        "required": ["from", "to", "files"],
+        "properties": {
+            "from": { "type": "integer" },
+            "to": { "type": "integer" },
+            "files": { "type": "array", "items": schema_of::<FileDiff>() },
         },
     })
 }
@@ -419,117 +502,4 @@ pub(crate) fn problem() -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use api::tasks::{DOCS_RUN, TASK_RUN};
-
-    use super::*;
-
-    fn body(reply: &Reply) -> Value {
-        serde_json::from_slice(&reply.body).unwrap()
-    }
-
-    fn submitted(kind: &'static KindRow) -> Done {
-        Done::Submitted {
-            namespace: "team".to_owned(),
-            kind,
-            name: "task-7".to_owned(),
-            run: json!({ "kind": "x" }),
-        }
-    }
-
-    #[test]
-    fn s3_11_a_submission_has_the_body_of_its_surface() {
-        let seed = Reply::success(submitted(&TASK_RUN), 200, Surface::Pm);
-        assert_eq!(seed.status, 200);
-        assert_eq!(
-            body(&seed),
-            json!({ "success": true, "message": "Task submitted successfully",
-                "data": { "name": "task-7", "namespace": "team" } })
-        );
-        let native = Reply::success(submitted(&DOCS_RUN), 201, Surface::Native);
-        assert_eq!(native.status, 201);
-        assert_eq!(
-            native.headers,
-            [(
-                LOCATION,
-                "/api/v1/namespaces/team/docsruns/task-7".to_owned()
-            )]
-        );
-        assert_eq!(body(&native)["run"]["kind"], "x");
-    }
-
-    #[test]
-    fn s3_12_added_context_has_the_body_of_its_surface() {
-        let added = || Done::Added {
-            name: "task-7".to_owned(),
-            namespace: "team".to_owned(),
-            version: 3,
-            files: vec!["context-v3.md".to_owned()],
-        };
-        let seed = body(&Reply::success(added(), 200, Surface::Pm));
-        assert_eq!(
-            (&seed["success"], &seed["data"]["version"]),
-            (&json!(true), &json!(3))
-        );
-        let native = body(&Reply::success(added(), 201, Surface::Native));
-        assert_eq!(native, json!({ "version": 3, "files": ["context-v3.md"] }));
-    }
-
-    #[test]
-    fn an_error_has_the_body_of_its_surface() {
-        let mut conflict = Problem::new(Reason::Conflict, "it is at version 4");
-        conflict.current = Some(4);
-        let seed = Reply::problem(&conflict, Surface::Pm);
-        assert_eq!((seed.status, seed.media), (409, JSON));
-        assert_eq!(
-            body(&seed),
-            json!({ "success": false, "message": "it is at version 4", "data": { "current": 4 } })
-        );
-        let native = Reply::problem(&conflict, Surface::Native);
-        assert_eq!((native.status, native.media), (409, PROBLEM));
-        assert_eq!(body(&native)["current"], 4);
-
-        for (reason, wanted) in [
-            (Reason::Unauthenticated, vec![(WWW_AUTHENTICATE, "Bearer")]),
-            (Reason::TooManyRequests, vec![(RETRY_AFTER, "1")]),
-            (Reason::Busy, vec![(RETRY_AFTER, "1")]),
-            (Reason::Denied, vec![]),
-        ] {
-            let reply = Reply::problem(&Problem::new(reason, ""), Surface::Native);
-            let found: Vec<(HeaderName, &str)> = reply
-                .headers
-                .iter()
-                .map(|(name, value)| (name.clone(), value.as_str()))
-                .collect();
-            assert_eq!(found, wanted, "{reason:?}");
-        }
-    }
-
-    #[test]
-    fn no_response_is_cached_framed_or_executed() {
-        let log = Done::Log(b"<script>".to_vec(), LogState::Open);
-        let response = Reply::success(log, 200, Surface::Native).into_response();
-        let header = |name: &str| response.headers()[name].to_str().unwrap();
-        for (name, wanted) in [
-            ("content-type", "text/plain; charset=utf-8"),
-            ("x-content-type-options", "nosniff"),
-            ("cache-control", "no-store"),
-            ("referrer-policy", "no-referrer"),
-            ("orc-log-state", "open"),
-            ("orc-log-source", "live"),
-        ] {
-            assert_eq!(header(name), wanted);
-        }
-        assert!(header("content-security-policy").contains("default-src 'none'"));
-    }
-
-    #[test]
-    fn a_hostile_header_is_left_out() {
-        let mut problem = Problem::new(Reason::MethodNotAllowed, "");
-        problem.allow = Some("GET\r\nSet-Cookie: a=b".to_owned());
-        let response = Reply::problem(&problem, Surface::Native).into_response();
-        assert_eq!(response.status(), 405);
-        assert!(!response.headers().contains_key("allow"));
-        assert!(!response.headers().contains_key("set-cookie"));
-    }
-}
+mod tests;

@@ -42,6 +42,12 @@ pub(crate) enum Operation {
     Tenants,
     Tenant,
     TenantWhy,
+    Runs,
+    RunsStream,
+    RunStream,
+    Diff,
+    SignIn,
+    SignOut,
     Archive,
     PmSubmit,
     PmContext,
@@ -66,6 +72,10 @@ pub(crate) enum Content {
     Json(fn() -> Value),
     /// Text.
     Text,
+    /// Server-sent events.
+    Events,
+    /// Text, or server-sent events if the client asks for them.
+    TextOrEvents,
 }
 
 /// A parameter of a query.
@@ -180,7 +190,88 @@ const LOGS: &[Parameter] = &[
         ParameterKind::Flag,
         "Whether each line begins with its time.",
     ),
+    parameter(
+        "follow",
+        ParameterKind::Flag,
+        "Whether new lines are sent until the container ends.",
+    ),
 ];
+const DIFF: &[Parameter] = &[
+    parameter("from", ParameterKind::Number, "Version with the old files."),
+    parameter("to", ParameterKind::Number, "Version with the new files."),
+];
+const NAMESPACES: Parameter = parameter(
+    "namespace",
+    ParameterKind::Text,
+    "Namespaces to list, separated by commas. Default: all that the caller may list.",
+);
+const RUNS_STREAM: &[Parameter] = &[
+    NAMESPACE,
+    NAME,
+    KIND,
+    PHASE,
+    REASON,
+    SERVICE,
+    TASK_ID,
+    AGENT,
+    FROM,
+    TO,
+    MIN_DURATION,
+];
+const RUNS: &[Parameter] = &[
+    NAMESPACES,
+    NAME,
+    KIND,
+    PHASE,
+    REASON,
+    SERVICE,
+    TASK_ID,
+    AGENT,
+    FROM,
+    TO,
+    MIN_DURATION,
+    parameter(
+        "source",
+        ParameterKind::Text,
+        "`cluster`. The archive is not installed.",
+    ),
+    parameter(
+        "limit",
+        ParameterKind::Number,
+        "Maximum number of runs, from 1 to 1000. Default: 50.",
+    ),
+    CURSOR,
+];
+const NAME: Parameter = parameter("name", ParameterKind::Text, "Name of the run.");
+const KIND: Parameter = parameter(
+    "kind",
+    ParameterKind::Text,
+    "`taskruns` or `docsruns`. Default: both.",
+);
+const PHASE: Parameter = parameter("phase", ParameterKind::Text, "Phase of the run.");
+const REASON: Parameter = parameter(
+    "reason",
+    ParameterKind::Text,
+    "Reason of the condition `Succeeded`.",
+);
+const SERVICE: Parameter = parameter("service", ParameterKind::Text, "Name of the service.");
+const TASK_ID: Parameter = parameter("taskId", ParameterKind::Number, "Number of the task.");
+const AGENT: Parameter = parameter("agent", ParameterKind::Text, "Name of the Agent.");
+const FROM: Parameter = parameter(
+    "from",
+    ParameterKind::Text,
+    "Time as in RFC 3339. Runs that finished before it are left out.",
+);
+const TO: Parameter = parameter(
+    "to",
+    ParameterKind::Text,
+    "Time as in RFC 3339. Only runs that finished before it are listed.",
+);
+const MIN_DURATION: Parameter = parameter(
+    "minDuration",
+    ParameterKind::Text,
+    "Minimum time between the start of the last attempt and the end, or now. Example: `90s`.",
+);
 
 macro_rules! routes {
     ($($verb:ident $path:literal $operation:expr, $query:expr, [$($body:ident),*], $status:literal $content:expr, $summary:literal;)*) => {
@@ -198,7 +289,7 @@ macro_rules! routes {
     };
 }
 
-use Content::{Json, Text};
+use Content::{Events, Json, Text, TextOrEvents};
 
 routes! {
     Get "/api/v1/openapi.json" Operation::OpenApi, &[], [], 200 Json(results::any), "This document. It needs no token.";
@@ -208,6 +299,10 @@ routes! {
     Get "/api/v1/tenants" Operation::Tenants, PAGE, [], 200 Json(results::items), "Tenants.";
     Get "/api/v1/tenants/{name}" Operation::Tenant, &[], [], 200 Json(results::object), "A Tenant.";
     Get "/api/v1/tenants/{name}/why" Operation::TenantWhy, &[], [], 200 Json(results::explanation), "Why a Tenant is as it is.";
+    Get "/api/v1/runs" Operation::Runs, RUNS, [], 200 Json(results::runs), "Runs, newest first.";
+    Get "/api/v1/runs/stream" Operation::RunsStream, RUNS_STREAM, [], 200 Events, "Runs and their changes.";
+    Post "/auth/session" Operation::SignIn, &[], [SIGN_IN], 200 Json(results::session), "Signs a browser in: stores the token, encrypted, in cookies.";
+    Delete "/auth/session" Operation::SignOut, &[], [], 200 Json(results::any), "Signs a browser out.";
     Get "/api/v1/archive" Operation::Archive, &[], [], 200 Json(results::object), "State of the archive. 404 until the archive is installed.";
     Post "/api/v1/pm/tasks" Operation::PmSubmit, &[], [PM_TASK], 200 Json(results::envelope), "Submits a task in the configured namespace.";
     Post "/api/v1/pm/tasks/{id}/context" Operation::PmContext, &[], [PM_CONTEXT], 200 Json(results::envelope), "Adds context to a task in the configured namespace.";
@@ -219,9 +314,11 @@ routes! {
     Post "/api/v1/namespaces/{namespace}/{kind}/{name}/suspend" Operation::Change(Change::Suspend), &[], [NOTHING], 200 Json(results::changed), "Suspends a run.";
     Post "/api/v1/namespaces/{namespace}/{kind}/{name}/resume" Operation::Change(Change::Resume), &[], [NOTHING], 200 Json(results::changed), "Resumes a run.";
     Post "/api/v1/namespaces/{namespace}/{kind}/{name}/retry" Operation::Retry, &[], [NOTHING], 200 Json(results::changed), "Runs a finished run again.";
-    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/logs" Operation::Logs, LOGS, [], 200 Text, "Log of an attempt.";
+    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/logs" Operation::Logs, LOGS, [], 200 TextOrEvents, "Log of an attempt.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/files" Operation::Files, OF_VERSION, [], 200 Json(results::files), "Names and sizes of the files that the agent reads.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/files/{filename}" Operation::File, OF_VERSION, [], 200 Text, "A file that the agent reads.";
+    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/diff" Operation::Diff, DIFF, [], 200 Json(results::diff), "Differences between the files of two versions.";
+    Get "/api/v1/namespaces/{namespace}/{kind}/{name}/stream" Operation::RunStream, &[], [], 200 Events, "A run, its Pods, its Events and its explanation, and their changes.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/why" Operation::Why, &[], [], 200 Json(results::explanation), "Why a run is as it is.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/events" Operation::Events, &[], [], 200 Json(results::events), "Events of a run and its Pods.";
     Get "/api/v1/namespaces/{namespace}/{kind}/{name}/record" Operation::Record, &[], [], 200 Json(results::object), "The archived record of a run. 404 until the archive is installed.";
@@ -367,138 +464,4 @@ fn is_filename(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_address_has_its_operation() {
-        let run = "/api/v1/namespaces/team/taskruns/shop-7";
-        let cases = [
-            ("GET", "/api/v1/openapi.json", Operation::OpenApi),
-            ("GET", "/api/v1/whoami/", Operation::WhoAmI),
-            ("GET", "/api/v1/tenants/acme", Operation::Tenant),
-            ("GET", "/api/v1/tenants/acme/why", Operation::TenantWhy),
-            ("POST", "/api/v1/pm/tasks", Operation::PmSubmit),
-            ("POST", "/api/v1/pm/tasks/7/context", Operation::PmContext),
-            (
-                "POST",
-                "/api/v1/namespaces/team/taskruns",
-                Operation::Submit,
-            ),
-            (
-                "POST",
-                "/api/v1/namespaces/team/docsruns/",
-                Operation::Submit,
-            ),
-            ("GET", run, Operation::Get),
-            ("DELETE", run, Operation::Delete),
-        ];
-        for (method, path, wanted) in cases {
-            let found = find(method, path).unwrap();
-            assert_eq!(found.route.operation, wanted, "{method} {path}");
-        }
-        for (part, method, wanted) in [
-            ("context", "POST", Operation::Context),
-            ("cancel", "POST", Operation::Change(Change::Cancel)),
-            ("suspend", "POST", Operation::Change(Change::Suspend)),
-            ("resume", "POST", Operation::Change(Change::Resume)),
-            ("retry", "POST", Operation::Retry),
-            ("logs", "GET", Operation::Logs),
-            ("files", "GET", Operation::Files),
-            ("files/a.md", "GET", Operation::File),
-            ("why", "GET", Operation::Why),
-            ("events", "GET", Operation::Events),
-            ("record", "GET", Operation::Record),
-        ] {
-            let path = format!("{run}/{part}");
-            let found = find(method, &path).unwrap();
-            assert_eq!(found.route.operation, wanted, "{part}");
-            assert_eq!(found.value("namespace"), "team");
-            assert_eq!(found.run(), ObjectName::new(&TASK_RUN, "shop-7"));
-        }
-        let guide = find("GET", "/api/v1/namespaces/team/docsruns/guide").unwrap();
-        assert_eq!(guide.run(), ObjectName::new(&DOCS_RUN, "guide"));
-    }
-
-    #[test]
-    fn other_addresses_and_methods_are_refused() {
-        for (method, path, status, allow) in [
-            ("GET", "/", 404, None),
-            ("GET", "/api/v1", 404, None),
-            ("GET", "/api/v1/namespaces/team/pods/x", 404, None),
-            ("GET", "/api/v1/namespaces/team/taskruns//why", 404, None),
-            (
-                "GET",
-                "/api/v1/namespaces/team/taskruns/x/status",
-                404,
-                None,
-            ),
-            ("GET", "/apis/orchestrator.io/v1/taskruns", 404, None),
-            ("POST", "/api/v1/whoami", 405, Some("GET")),
-            ("GET", "/api/v1/pm/tasks", 405, Some("POST")),
-            (
-                "PUT",
-                "/api/v1/namespaces/team/taskruns/x",
-                405,
-                Some("GET, DELETE"),
-            ),
-        ] {
-            let problem = find(method, path).unwrap_err();
-            assert_eq!(problem.reason.status(), status, "{method} {path}");
-            assert_eq!(problem.allow.as_deref(), allow, "{method} {path}");
-        }
-    }
-
-    /// The client of the API server puts names into paths as they are.
-    #[test]
-    fn no_value_leaves_its_segment() {
-        let long = "a".repeat(254);
-        for name in [
-            "..",
-            ".",
-            "a%2Fb",
-            "a%2f..",
-            "A",
-            "a_b",
-            "-a",
-            "a-",
-            "a..b",
-            "a?b",
-            "a#b",
-            "a b",
-            "a;b",
-            "\u{e4}",
-            long.as_str(),
-        ] {
-            for path in [
-                format!("/api/v1/namespaces/team/taskruns/{name}"),
-                format!("/api/v1/namespaces/{name}/taskruns/x"),
-                format!("/api/v1/tenants/{name}"),
-            ] {
-                let problem = find("GET", &path).unwrap_err();
-                assert_eq!(problem.reason, Reason::InvalidRequest, "{path}");
-            }
-        }
-        let run = "/api/v1/namespaces/team/taskruns/x/files";
-        for name in ["..", ".a", "a%2fb", "a\u{0}", "-a"] {
-            assert!(find("GET", &format!("{run}/{name}")).is_err(), "{name}");
-        }
-        for id in ["0", "-1", "+1", "x", "1.5", "9223372036854775808"] {
-            let path = format!("/api/v1/pm/tasks/{id}/context");
-            assert!(find("POST", &path).is_err(), "{id}");
-        }
-        assert!(find("GET", "/api/v1/namespaces/a.b/taskruns/x").is_err());
-        assert!(find("GET", "/api/v1/namespaces/team/taskruns/a.b-1").is_ok());
-    }
-
-    #[test]
-    fn no_two_routes_have_the_same_address() {
-        for (index, one) in ROUTES.iter().enumerate() {
-            let mut others = ROUTES.iter().skip(index + 1);
-            assert!(
-                others.all(|other| (one.verb, one.path) != (other.verb, other.path)),
-                "{one:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -30,7 +30,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
-    app::{App, Settings},
+    app::{App, Peer, Settings},
     tls::{HTTP_2, Tls},
 };
 
@@ -57,6 +57,9 @@ const LIFETIME: Duration = Duration::from_secs(300);
 
 /// Time for the requests of a connection that is being closed, also when the server stops.
 const GRACE: Duration = Duration::from_secs(20);
+
+/// Maximum size of a response that waits for its client, for each stream of HTTP/2.
+const SEND_BYTES: usize = 32 * 1024;
 
 /// Age from which a connection without a request is closed in favor of a new one.
 const IDLE: Duration = Duration::from_millis(100);
@@ -227,13 +230,17 @@ impl Connection {
             requests,
             closing,
         } = self;
+        let ends = Instant::now() + LIFETIME;
+        let of_streams = closing.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let (app, in_flight) = (Arc::clone(&app), InFlight::new(&requests));
-            async move {
-                let response = app.handle(request, from).await;
-                drop(in_flight);
-                Ok::<_, Infallible>(response)
-            }
+            let app = Arc::clone(&app);
+            let peer = Peer {
+                from,
+                ends,
+                closing: of_streams.clone(),
+                in_flight: InFlight::new(&requests),
+            };
+            async move { Ok::<_, Infallible>(app.handle(request, peer).await) }
         });
         let io = TokioIo::new(stream);
         let until = until_closing(closing);
@@ -243,6 +250,7 @@ impl Connection {
                 .max_concurrent_streams(STREAMS)
                 .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
                 .keep_alive_interval(PING_INTERVAL)
+                .max_send_buf_size(SEND_BYTES)
                 .serve_connection(io, service);
             let mut connection = pin!(connection);
             tokio::select! {
@@ -291,7 +299,7 @@ async fn within_grace(
 }
 
 /// Counts a request while it is in flight.
-struct InFlight(Arc<AtomicUsize>);
+pub(crate) struct InFlight(Arc<AtomicUsize>);
 
 impl InFlight {
     fn new(count: &Arc<AtomicUsize>) -> Self {

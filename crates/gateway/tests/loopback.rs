@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use gateway::{Settings, Tls};
+use gateway::{NoObserver, Sessions, Settings, Tls};
 use kube::{Client, Config};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ impl Stage {
         let key = made.signing_key.serialize_pem();
         fs::write(directory.path().join("tls.key"), key)?;
         let tls = Tls::from_directory(directory.path())?;
+        fs::write(directory.path().join("current"), [7; 32])?;
 
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(made.cert.pem().as_bytes())?)?;
@@ -63,6 +64,11 @@ impl Stage {
         let address = listener.local_addr()?;
         let settings = Settings {
             pm_namespace: "orchestrator".to_owned(),
+            streams_per_caller: 8,
+            hosts: vec!["localhost".to_owned()],
+            proxy_header: None,
+            sessions: Some(Sessions::from_directory(directory.path())?),
+            observer: Arc::new(NoObserver),
             now: Arc::new(|| api::Timestamp::UNIX_EPOCH),
         };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -86,6 +92,13 @@ impl Stage {
 
     /// Sends a request with these lines of its head, and returns the status code and the body.
     async fn send(&self, head: &[&str], body: &str) -> Result<(u16, Value)> {
+        let (status, _, body) = self.exchange(head, body).await?;
+        Ok((status, body))
+    }
+
+    /// Sends a request with these lines of its head, and returns the status code, the head and the
+    /// body of the response.
+    async fn exchange(&self, head: &[&str], body: &str) -> Result<(u16, String, Value)> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("localhost")?;
         let mut stream = self.connector.connect(name, stream).await?;
@@ -103,7 +116,7 @@ impl Stage {
         let response = String::from_utf8(response)?;
         let (head, body) = response.split_once("\r\n\r\n").context("no response")?;
         let status = head.split(' ').nth(1).context("no status")?.parse()?;
-        Ok((status, serde_json::from_str(body)?))
+        Ok((status, head.to_owned(), serde_json::from_str(body)?))
     }
 
     fn take_heads(&self) -> Vec<String> {
@@ -289,5 +302,84 @@ async fn ten_wrong_tokens_block_others_from_this_address() -> Result<()> {
     }
     let (status, _) = stage.send(&[post, JSON, GOOD], TASK).await?;
     assert_eq!(status, 200, "a caller that was accepted before");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_browser_signs_in_and_its_writes_need_a_header() -> Result<()> {
+    let stage = Stage::new().await?;
+    let sign_in = "POST /auth/session HTTP/1.1";
+    let by_page = "Orc-Request: 1";
+    let cases: [(&[&str], &str, u16); 5] = [
+        (&[sign_in, JSON, by_page], r#"{"token":"bad"}"#, 401),
+        (&[sign_in, JSON, by_page], r#"{"token":"a b"}"#, 401),
+        (&[sign_in, JSON, by_page], "{}", 400),
+        (&[sign_in, JSON], r#"{"token":"good"}"#, 403),
+        (&[sign_in, by_page], r#"{"token":"good"}"#, 415),
+    ];
+    for (head, body, wanted) in cases {
+        let (status, body) = stage.send(head, body).await?;
+        assert_eq!(status, wanted, "{head:?}: {body}");
+    }
+    let head = [sign_in, JSON, by_page];
+    let (status, head, body) = stage.exchange(&head, r#"{"token":"good"}"#).await?;
+    assert_eq!((status, &body["username"]), (200, &json!("ann")), "{body}");
+    assert!(!body.to_string().contains("good"));
+    let cookies = head.lines().filter_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        let is_set = name.eq_ignore_ascii_case("set-cookie") && !value.ends_with("Max-Age=0");
+        is_set.then(|| value.split(';').next()).flatten()
+    });
+    let cookies: Vec<&str> = cookies.collect();
+    let cookie = format!("Cookie: {}", cookies.join("; "));
+    assert!(!cookies.is_empty() && !cookie.contains("good"), "{head}");
+    stage.take_heads();
+    let (status, _) = stage.send(&[POST_TASK, JSON, &cookie], TASK).await?;
+    assert_eq!(status, 403, "a form can send cookies");
+    let evil = "Sec-Fetch-Site: cross-site";
+    let (status, _) = stage
+        .send(&[POST_TASK, JSON, &cookie, by_page, evil], TASK)
+        .await?;
+    assert_eq!(status, 403);
+    assert!(stage.take_heads().is_empty());
+    let (status, _) = stage
+        .send(&[POST_TASK, JSON, &cookie, by_page], TASK)
+        .await?;
+    assert_eq!(status, 200);
+    for head in stage.take_heads() {
+        assert!(head.contains("authorization: bearer good"), "{head}");
+        assert!(!head.contains("cookie"), "{head}");
+    }
+    let sign_out = "DELETE /auth/session HTTP/1.1";
+    let (status, head, _) = stage.exchange(&[sign_out, by_page], "").await?;
+    assert_eq!(status, 200);
+    assert!(head.contains("Max-Age=0"), "{head}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_name_of_another_site_is_refused() -> Result<()> {
+    let stage = Stage::new().await?;
+    let rebound = "GET https://evil.example/api/v1/whoami HTTP/1.1";
+    let (status, body) = stage.send(&[rebound, GOOD], "").await?;
+    assert_eq!((status, &body["reason"]), (421, &json!("OtherHost")));
+    assert!(stage.take_heads().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_permitted_has_a_code_and_no_event() -> Result<()> {
+    let stage = Stage::new().await?;
+    for path in [
+        "runs/stream?kind=taskruns",
+        "runs?namespace=team&kind=taskruns",
+    ] {
+        let get = format!("GET /api/v1/{path} HTTP/1.1");
+        let (status, body) = stage.send(&[&get, GOOD], "").await?;
+        assert_eq!((status, &body["reason"]), (403, &json!("Denied")), "{body}");
+        let heads = stage.take_heads();
+        assert!(heads[0].contains("as=table"), "{heads:?}");
+        assert!(heads[0].contains("includeobject=metadata"), "{heads:?}");
+    }
     Ok(())
 }

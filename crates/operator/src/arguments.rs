@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Directory with tls.crt and tls.key of the REST API; without it, a certificate is generated
     #[arg(long, value_name = "PATH")]
     pub tls_directory: Option<PathBuf>,
+    /// Directory with the keys of sessions, 'current' and 'previous'; without it, browsers cannot sign in
+    #[arg(long, value_name = "PATH")]
+    pub session_directory: Option<PathBuf>,
     /// How logs are written; without it, for people on a terminal, otherwise as JSON
     #[arg(long, value_enum)]
     pub log_format: Option<Format>,
@@ -76,6 +79,7 @@ mod tests {
             metrics_address: "0.0.0.0:8080".parse().unwrap(),
             gateway_address: "0.0.0.0:8443".parse().unwrap(),
             tls_directory: None,
+            session_directory: None,
             log_format: None,
             check_config: false,
         };

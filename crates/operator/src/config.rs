@@ -308,11 +308,49 @@ impl Default for Tasks {
 }
 
 /// Settings of the gateway, which serves the REST API.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Gateway {
     /// Settings of the endpoints for project management, below `/api/v1/pm`.
     pub pm: Pm,
+    /// Names of the server, without a port. Requests for other names are rejected, so no page of
+    /// another site can reach the server under its own name. An empty list accepts all names.
+    pub hosts: Vec<String>,
+    /// Header with the token of the user, from an authenticating proxy. A proxy that sets
+    /// `Authorization` needs no setting.
+    #[schemars(with = "Option<String>")]
+    pub proxy_header: Option<Header>,
+    /// Maximum number of streams of one caller at the same time.
+    #[schemars(range(min = 1, max = 100))]
+    #[serde(deserialize_with = "read::streams_per_caller")]
+    pub streams_per_caller: u32,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            pm: Pm::default(),
+            hosts: Vec::new(),
+            proxy_header: None,
+            streams_per_caller: 8,
+        }
+    }
+}
+
+/// Name of a header.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Header(pub http::HeaderName);
+
+impl TryFrom<String> for Header {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let header = http::HeaderName::try_from(name.as_str());
+        header
+            .map(Self)
+            .map_err(|error| format!("gateway.proxyHeader: '{name}': {error}"))
+    }
 }
 
 /// Settings of the endpoints for project management, below `/api/v1/pm`.

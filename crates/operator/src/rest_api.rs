@@ -10,7 +10,7 @@ use engine::{
     metrics::Metrics,
     supervise::{Shutdown, Supervisor},
 };
-use gateway::{Settings, Tls};
+use gateway::{Observer, Sessions, Settings, Tls};
 
 use crate::{
     arguments::Arguments,
@@ -24,6 +24,23 @@ const GRACE: Duration = Duration::from_secs(22);
 
 /// Name in a generated certificate. Clients cannot verify such a certificate, whatever its name is.
 const GENERATED_NAME: &str = "orchestrator-gateway";
+
+/// Counts what the gateway does in the metrics of this process.
+struct Observed(Metrics);
+
+impl Observer for Observed {
+    fn responded(&self, route: &'static str, code: u16, took: Duration) {
+        self.0.gateway_responded(route, code, took);
+    }
+
+    fn streams(&self, count: u32) {
+        self.0.gateway_streams(count);
+    }
+
+    fn rejected(&self, reason: &'static str) {
+        self.0.gateway_rejected(reason);
+    }
+}
 
 /// Serves the REST API until SIGTERM or SIGINT. A second signal ends the process immediately.
 ///
@@ -51,8 +68,20 @@ pub(crate) async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let listener = listen(arguments.gateway_address)?;
     let probes = listen(arguments.probe_address)?;
     let scrapes = listen(arguments.metrics_address)?;
+    let sessions = match &arguments.session_directory {
+        Some(directory) => {
+            Some(Sessions::from_directory(directory).context("cannot serve sessions")?)
+        }
+        None => None,
+    };
+    let gateway = config.gateway;
     let settings = Settings {
-        pm_namespace: config.gateway.pm.namespace,
+        pm_namespace: gateway.pm.namespace,
+        streams_per_caller: gateway.streams_per_caller,
+        hosts: gateway.hosts,
+        proxy_header: gateway.proxy_header.map(|header| header.0),
+        sessions,
+        observer: Arc::new(Observed(metrics.clone())),
         now: Arc::new(move || clock.now()),
     };
 

@@ -32,8 +32,22 @@ fn read_with(
         None => (address, None),
     };
     let matched = routes::find(method, path).map_err(|problem| problem.detail)?;
-    action(&matched, query, &headers(all), body.as_bytes(), "pm")
-        .map_err(|problem| format!("{} {}", problem.reason.status(), problem.detail))
+    let found = action(&matched, query, &headers(all), body.as_bytes(), "pm");
+    match found {
+        Ok(Command::Once(action)) => Ok(action),
+        Ok(Command::Stream(query)) => Err(format!("a stream: {query:?}")),
+        Err(problem) => Err(format!("{} {}", problem.reason.status(), problem.detail)),
+    }
+}
+
+/// Reads a request for a stream.
+fn stream(address: &str, all: &[(&str, &str)]) -> Option<StreamQuery> {
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    let matched = routes::find("GET", path).unwrap();
+    match action(&matched, Some(query), &headers(all), b"", "pm") {
+        Ok(Command::Stream(query)) => Some(query),
+        Ok(Command::Once(_)) | Err(_) => None,
+    }
 }
 
 fn run(kind: &'static KindRow, name: &str) -> Target {
@@ -179,13 +193,6 @@ fn what_would_have_no_effect_is_refused() {
         ),
         (
             "GET",
-            format!("{RUN}/logs?follow=true"),
-            "",
-            vec![],
-            "unknown parameter 'follow'",
-        ),
-        (
-            "GET",
             format!("{RUN}?uid=a&uid=b"),
             "",
             vec![],
@@ -241,6 +248,69 @@ fn what_would_have_no_effect_is_refused() {
             "not the name",
         ),
         (
+            "GET",
+            "/api/v1/runs?kind=pods".to_owned(),
+            "",
+            vec![],
+            "'kind' must be",
+        ),
+        (
+            "GET",
+            "/api/v1/runs?namespace=team,..".to_owned(),
+            "",
+            vec![],
+            "has '..'",
+        ),
+        (
+            "GET",
+            "/api/v1/runs?name=a/b".to_owned(),
+            "",
+            vec![],
+            "not the name of a run",
+        ),
+        (
+            "GET",
+            "/api/v1/runs?cursor=x".to_owned(),
+            "",
+            vec![],
+            "start again",
+        ),
+        (
+            "GET",
+            "/api/v1/runs?minDuration=-5s".to_owned(),
+            "",
+            vec![],
+            "must not be negative",
+        ),
+        (
+            "GET",
+            "/api/v1/runs?limit=1001".to_owned(),
+            "",
+            vec![],
+            "from 1 to 1000",
+        ),
+        (
+            "GET",
+            "/api/v1/runs/stream?namespace=a,b".to_owned(),
+            "",
+            vec![],
+            "more than one name",
+        ),
+        (
+            "GET",
+            "/api/v1/runs/stream?limit=5".to_owned(),
+            "",
+            vec![],
+            "unknown parameter 'limit'",
+        ),
+        (
+            "GET",
+            format!("{RUN}/diff?from=1"),
+            "",
+            vec![],
+            "'to' is missing",
+        ),
+        (
             "POST",
             format!("{RUN}/cancel"),
             r#"{"at":1}"#,
@@ -268,7 +338,11 @@ fn what_would_have_no_effect_is_refused() {
             "{address}: {said}"
         );
     }
-    for address in ["/api/v1/archive".to_owned(), format!("{RUN}/record")] {
+    for address in [
+        "/api/v1/archive".to_owned(),
+        format!("{RUN}/record"),
+        "/api/v1/runs?source=archive".to_owned(),
+    ] {
         let said = read("GET", &address, "").unwrap_err();
         assert!(
             said.starts_with("404 the archive is not installed"),
@@ -354,4 +428,92 @@ fn requests_of_other_sites_and_other_bodies_are_refused() {
     }
     let own = headers(&[("origin", "https://")]);
     assert!(check_header(Verb::Get, None, &own).is_err(), "no host");
+}
+
+#[test]
+fn a_list_of_runs_has_filters() {
+    let address = "/api/v1/runs?namespace=b,a,b&kind=docsruns&phase=Failed&service=Shop%20Web\
+                   &taskId=7&minDuration=90s&limit=3&cursor=2026-01-01T00:00:00Z_uid-1";
+    let Action::Runs(found) = read("GET", address, "").unwrap() else {
+        panic!("no list");
+    };
+    assert_eq!(found.kinds, [&DOCS_RUN]);
+    assert_eq!(found.namespaces, ["a", "b"]);
+    let service = api::names::label_value("Shop Web");
+    let wanted = Filter {
+        phase: Some("Failed".to_owned()),
+        service: Some(service),
+        task_id: Some("7".to_owned()),
+        min_duration: Some(std::time::Duration::from_secs(90)),
+        ..Filter::default()
+    };
+    assert_eq!(found.filter, wanted);
+    assert_eq!((found.limit, found.after.is_some()), (3, true));
+    let Action::Runs(all) = read("GET", "/api/v1/runs", "").unwrap() else {
+        panic!("no list");
+    };
+    assert_eq!((all.kinds.len(), all.limit), (2, 50));
+    assert_eq!((all.namespaces.len(), all.filter), (0, Filter::default()));
+}
+
+#[test]
+fn some_requests_are_streams() {
+    let events = [("accept", "text/event-stream")];
+    let log = |is_events| StreamQuery::Log {
+        target: run(&TASK_RUN, "shop-7"),
+        query: LogQuery::default(),
+        is_events,
+    };
+    let logs = format!("{RUN}/logs");
+    assert_eq!(stream(&logs, &[]), None);
+    assert_eq!(stream(&logs, &events), Some(log(true)));
+    assert_eq!(
+        stream(&format!("{logs}?follow=true"), &[]),
+        Some(log(false))
+    );
+    let one = StreamQuery::Run(run(&TASK_RUN, "shop-7"));
+    assert_eq!(stream(&format!("{RUN}/stream"), &[]), Some(one));
+    assert!(matches!(
+        stream("/api/v1/runs/stream", &[]),
+        Some(StreamQuery::Runs(_))
+    ));
+}
+
+#[test]
+fn a_write_of_a_browser_needs_a_header_that_no_form_sends() {
+    let (with, without) = (headers(&[("Orc-Request", "1")]), headers(&[]));
+    for (verb, all, wanted) in [
+        (Verb::Get, &without, None),
+        (Verb::Post, &without, Some(403)),
+        (Verb::Delete, &without, Some(403)),
+        (Verb::Post, &with, None),
+        (Verb::Delete, &with, None),
+    ] {
+        let found = check_browser(verb, all).err();
+        assert_eq!(
+            found.map(|problem| problem.reason.status()),
+            wanted,
+            "{verb:?}"
+        );
+    }
+}
+
+#[test]
+fn a_request_for_another_host_is_refused() {
+    let names = ["orc.example".to_owned(), "10.0.0.1".to_owned()];
+    for (host, is_own) in [
+        (Some("orc.example"), true),
+        (Some("ORC.example:8443"), true),
+        (Some("10.0.0.1:443"), true),
+        (Some("evil.example"), false),
+        (Some("orc.example.evil.example"), false),
+        (Some("orc.example:443:evil"), false),
+        (Some("orc.example."), false),
+        (Some(""), false),
+        (None, false),
+    ] {
+        let found = check_host(host, &names).map_err(|problem| problem.reason.status());
+        assert_eq!(found, if is_own { Ok(()) } else { Err(421) }, "{host:?}");
+        assert_eq!(check_host(host, &[]), Ok(()), "without names");
+    }
 }

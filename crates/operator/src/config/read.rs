@@ -51,6 +51,18 @@ pub(super) fn pm_namespace<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     Ok(name)
 }
 
+pub(super) fn streams_per_caller<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<u32, D::Error> {
+    let count = u32::deserialize(deserializer)?;
+    if !(1..=100).contains(&count) {
+        return Err(D::Error::custom(
+            "gateway.streamsPerCaller: must be from 1 to 100",
+        ));
+    }
+    Ok(count)
+}
+
 /// Parses object limits. Unknown names are rejected: they would limit nothing, and nobody would notice.
 pub(super) fn object_limits<'de, D: Deserializer<'de>>(
     deserializer: D,

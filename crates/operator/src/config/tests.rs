@@ -20,6 +20,8 @@ fn an_empty_file_is_the_defaults() {
     assert_eq!(concurrency, 32);
     assert_eq!(log.filter, logging::DEFAULT);
     assert_eq!(gateway.pm.namespace, "orchestrator");
+    assert_eq!((gateway.streams_per_caller, gateway.hosts.len()), (8, 0));
+    assert_eq!(gateway.proxy_header, None);
     assert_eq!(leader_election.durations, LeaseTimings::default());
     assert_eq!(
         tasks::run::Cleanup::from(tasks.cleanup),
@@ -130,7 +132,7 @@ tenants:
   clusterNetworks: [198.51.100.0/24, '2001:db8::/48']
   dnsNamespace: dns
   probeImage: toolbox:3
-gateway: {pm: {namespace: pm}}
+gateway: {pm: {namespace: pm}, hosts: [orc.example], proxyHeader: X-Auth-Token, streamsPerCaller: 10}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
     )
@@ -159,6 +161,10 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         ("dns".to_owned(), "toolbox:3".to_owned())
     );
     assert_eq!(config.gateway.pm.namespace, "pm");
+    assert_eq!(config.gateway.hosts, ["orc.example"]);
+    let header = config.gateway.proxy_header.map(|header| header.0);
+    assert_eq!(header.unwrap(), "x-auth-token");
+    assert_eq!(config.gateway.streams_per_caller, 10);
     let resources = config.tasks.default_resources;
     assert_eq!(resources.requests["cpu"].0, "2");
     assert!(
@@ -268,6 +274,16 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "gateway:\n  pm:\n    namespace: Team\n",
             "line 3",
             "gateway.pm.namespace: 'Team'",
+        ),
+        (
+            "gateway:\n  streamsPerCaller: 0\n",
+            "line 2",
+            "gateway.streamsPerCaller: must be from 1 to 100",
+        ),
+        (
+            "gateway:\n  proxyHeader: a b\n",
+            "line 2",
+            "gateway.proxyHeader: 'a b'",
         ),
         (
             "tenants:\n  dnsNamespace: Kube\n",
