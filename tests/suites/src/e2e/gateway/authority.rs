@@ -217,6 +217,22 @@ pub(super) async fn reads_elsewhere(stage: &Stage) -> Result<String> {
         ("its explanation", elsewhere.at("/theirs/why")),
         ("its Events", elsewhere.at("/theirs/events")),
         ("a run that does not exist", elsewhere.at("/missing")),
+        ("its stream", elsewhere.at("/theirs/stream")),
+        ("its followed log", elsewhere.at("/theirs/logs?follow=true")),
+        ("its differences", elsewhere.at("/theirs/diff?from=1&to=1")),
+        (
+            "the runs of the namespace",
+            format!("/api/v1/runs?namespace={}", elsewhere.namespace),
+        ),
+        (
+            "their stream",
+            format!("/api/v1/runs/stream?namespace={}", elsewhere.namespace),
+        ),
+        ("the runs of all namespaces", "/api/v1/runs".to_owned()),
+        (
+            "the stream of all namespaces",
+            "/api/v1/runs/stream".to_owned(),
+        ),
         (
             "the Agents of the namespace",
             format!("/api/v1/agents?namespace={}", elsewhere.namespace),

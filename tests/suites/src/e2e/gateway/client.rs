@@ -113,7 +113,10 @@ impl Call {
     /// Returns the head with the length of the body, and with these last lines.
     pub(super) fn head(&self, last: &[&str]) -> String {
         let Self { method, target, .. } = self;
-        let mut head = format!("{method} {target} HTTP/1.1\r\nhost: {HOST}\r\n");
+        let mut head = format!("{method} {target} HTTP/1.1\r\n");
+        if self.headers.iter().all(|(name, _)| *name != "host") {
+            head.push_str(&format!("host: {HOST}\r\n"));
+        }
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -147,14 +150,26 @@ pub(super) struct Answer {
 impl Answer {
     /// Reads a response whose connection has ended.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-        let end = end.with_context(|| {
+        let (head, body) = split(bytes).with_context(|| {
             let text = String::from_utf8_lossy(bytes);
             format!("no response, but '{text}'")
         })?;
-        let (head, body) = bytes.split_at(end);
-        let head = std::str::from_utf8(head)?;
-        let mut lines = head.split("\r\n");
+        let answer = Self {
+            body: body.to_vec(),
+            ..Self::of_head(head)?
+        };
+        let length = answer.header("content-length").parse::<usize>()?;
+        ensure!(
+            length == answer.body.len(),
+            "{length} bytes were announced, {} came",
+            answer.body.len()
+        );
+        Ok(answer)
+    }
+
+    /// Reads the head of a response.
+    pub(super) fn of_head(head: &[u8]) -> Result<Self> {
+        let mut lines = std::str::from_utf8(head)?.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1));
         let status = status.context("no status")?.parse()?;
         let mut headers = HeaderMap::new();
@@ -165,18 +180,11 @@ impl Answer {
                 HeaderValue::from_str(value)?,
             );
         }
-        let answer = Self {
+        Ok(Self {
             status,
             headers,
-            body: body.get(4..).unwrap_or_default().to_vec(),
-        };
-        let length = answer.header("content-length").parse::<usize>()?;
-        ensure!(
-            length == answer.body.len(),
-            "{length} bytes were announced, {} came",
-            answer.body.len()
-        );
-        Ok(answer)
+            body: Vec::new(),
+        })
     }
 
     /// Returns a header, or an empty text.
@@ -200,7 +208,7 @@ impl Answer {
             "{} instead of {status}: {text}",
             self.status
         );
-        if self.header("content-type").starts_with("text/plain") {
+        if self.header("content-type").starts_with("text/") {
             return Ok(Value::Null);
         }
         serde_json::from_slice(&self.body).with_context(|| format!("no JSON: {text}"))
@@ -230,7 +238,7 @@ impl Answer {
     }
 
     /// Checks the headers that protect a browser.
-    fn has_headers(&self) -> Result<()> {
+    pub(super) fn has_headers(&self) -> Result<()> {
         for (name, wanted) in HEADERS {
             let found = self.header(name);
             ensure!(
@@ -240,6 +248,12 @@ impl Answer {
         }
         Ok(())
     }
+}
+
+/// Returns the head and the body of a response, if the head is complete.
+pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+    Some((bytes.get(..end)?, bytes.get(end + 4..)?))
 }
 
 /// A connection to a gateway.

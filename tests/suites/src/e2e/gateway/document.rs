@@ -53,7 +53,7 @@ pub(super) fn check(method: &str, target: &str, answer: &Answer) -> Result<()> {
         let id = operation["operationId"].as_str().unwrap_or_default();
         remember(format!("{id} {status}"));
     }
-    if media.starts_with("text/plain") {
+    if media.starts_with("text/") {
         return Ok(());
     }
     let value: Value = serde_json::from_slice(&answer.body).context("the body is no JSON")?;
@@ -108,6 +108,12 @@ pub(super) fn operation<'a>(document: &'a Value, method: &str, target: &str) -> 
     let of_path = paths.iter().filter(|(template, _)| is_at(template, path));
     let mut found = of_path.filter_map(|(_, item)| item.get(method.to_ascii_lowercase()));
     found.next()
+}
+
+/// Returns whether an operation responds with events only, so its response has no end.
+pub(super) fn is_stream(operation: &Value) -> bool {
+    let content = operation["responses"]["200"]["content"].as_object();
+    content.is_some_and(|kinds| kinds.len() == 1 && kinds.contains_key("text/event-stream"))
 }
 
 fn is_at(template: &str, path: &str) -> bool {

@@ -58,6 +58,10 @@ pub(super) struct Options {
     pub(super) pm_namespace: Option<String>,
     /// A fault proxy between the gateway and the API server.
     pub(super) endpoint: Option<Endpoint>,
+    /// The key of sessions. Without it, browsers cannot sign in.
+    pub(super) session_key: Option<&'static str>,
+    /// More lines of the gateway's configuration, indented by two blanks.
+    pub(super) lines: &'static str,
 }
 
 /// A running gateway.
@@ -91,17 +95,25 @@ impl Stage {
         let home = new_namespace(&env.client, json!({ "generateName": HOME })).await?;
         let tls = tempfile::tempdir()?;
         let certificate = write_certificate(tls.path())?;
+        let mut arguments = vec![
+            // The process logs the port that it gets.
+            "--gateway-address=127.0.0.1:0".to_owned(),
+            format!("--tls-directory={}", tls.path().display()),
+        ];
+        if let Some(key) = options.session_key {
+            let directory = tls.path().join("session");
+            fs::create_dir(&directory)?;
+            fs::write(directory.join("current"), key)?;
+            arguments.push(format!("--session-directory={}", directory.display()));
+        }
         let namespace = options.pm_namespace.as_deref().unwrap_or(&env.namespace);
+        let lines = options.lines;
         let plan = Plan {
             operator: "gateway",
             permissions: &[],
-            config: format!("gateway:\n  pm:\n    namespace: {namespace}\n"),
+            config: format!("gateway:\n  pm:\n    namespace: {namespace}\n{lines}"),
             endpoint: options.endpoint,
-            arguments: vec![
-                // The process logs the port that it gets.
-                "--gateway-address=127.0.0.1:0".to_owned(),
-                format!("--tls-directory={}", tls.path().display()),
-            ],
+            arguments,
             ..Plan::new(operator::built()?, &api::tasks::OPERATOR, &home)
         };
         let gateway = start(&env, &plan, &certificate).await?;

@@ -16,6 +16,9 @@ mod scene;
 mod schema;
 mod seed;
 mod server;
+mod sessions;
+mod sse;
+mod streams;
 mod tokens;
 mod wire;
 
@@ -56,7 +59,9 @@ macro_rules! on_scene {
 
 /// All cases, the slow ones first: the others fill the gaps.
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = server_cases();
+    let mut cases = stream_cases();
+    cases.extend(server_cases());
+    cases.extend(session_cases());
     cases.extend(run_cases());
     cases.extend(race_cases());
     cases.extend(read_cases());
@@ -65,6 +70,85 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(attack_cases());
     cases.extend(seed_cases());
     cases
+}
+
+/// Streams and lists of runs.
+fn stream_cases() -> Vec<Case> {
+    vec![
+        case!(
+            "stream-ends",
+            "a removed permission, and SIGTERM",
+            streams::ended
+        ),
+        case!(
+            "stream-restart",
+            "resumed after a restart, and at a replica",
+            streams::restarted
+        ),
+        case!(
+            "stream-gone",
+            "a watch that ends, and one that gets 410",
+            streams::gone
+        ),
+        case!(
+            "stream-limits",
+            "a ninth stream, and a shared watch",
+            streams::limits
+        ),
+        on_stage!(
+            "stream-runs",
+            "runs are created, changed and deleted",
+            streams::runs
+        ),
+        on_stage!(
+            "stream-cut",
+            "a stream is resumed after a cut",
+            streams::cut
+        ),
+        on_stage!(
+            "stream-positions",
+            "positions that are not valid",
+            streams::wrong_positions
+        ),
+        on_scene!("stream-run", "one run until its end", streams::one_run),
+        on_scene!("stream-log", "a log is followed and resumed", streams::log),
+        on_scene!(
+            "runs",
+            "a list with filters, and differences of files",
+            streams::list
+        ),
+    ]
+}
+
+/// Browsers and proxies.
+fn session_cases() -> Vec<Case> {
+    vec![
+        case!(
+            "session",
+            "a browser signs in, writes and signs out",
+            sessions::signed_in
+        ),
+        case!(
+            "session-attacks",
+            "forged cookies and sign-ins",
+            sessions::attacks
+        ),
+        on_stage!(
+            "session-disabled",
+            "a sign-in without a key",
+            sessions::disabled
+        ),
+        case!(
+            "hosts",
+            "DNS rebinding: other names of the server",
+            sessions::hosts
+        ),
+        case!(
+            "proxy",
+            "the token of an authenticating proxy",
+            sessions::proxy
+        ),
+    ]
 }
 
 /// The server itself.

@@ -157,12 +157,12 @@ pub(super) async fn lost_submits(env: Env) -> Result<String> {
 }
 
 /// Starts a gateway that reaches the API server through a proxy with this script.
-async fn behind_proxy(env: Env, script: Vec<Injection>) -> Result<(Stage, Proxy)> {
+pub(super) async fn behind_proxy(env: Env, script: Vec<Injection>) -> Result<(Stage, Proxy)> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let proxy = Proxy::start(listener, &env.config, KillTarget::default(), script).await?;
     let options = Options {
-        pm_namespace: None,
         endpoint: Some(proxy.endpoint().clone()),
+        ..Options::default()
     };
     Ok((Stage::with(env, options).await?, proxy))
 }

@@ -184,7 +184,7 @@ pub(super) async fn denied(stage: &Stage) -> Result<String> {
 pub(super) async fn not_found(env: Env) -> Result<String> {
     let options = Options {
         pm_namespace: Some("nowhere".to_owned()),
-        endpoint: None,
+        ..Options::default()
     };
     let nowhere = Stage::with(env.clone(), options).await?;
     let rita = nowhere.cluster_caller("rita", editor()).await?;
@@ -361,8 +361,8 @@ pub(super) async fn unanswered(env: Env) -> Result<String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let proxy = Proxy::start(listener, &env.config, KillTarget::default(), script).await?;
     let options = Options {
-        pm_namespace: None,
         endpoint: Some(proxy.endpoint().clone()),
+        ..Options::default()
     };
     let stage = Stage::with(env, options).await?;
     let ann = stage.editor("ann").await?;
