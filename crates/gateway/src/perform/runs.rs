@@ -1,7 +1,7 @@
 //! Lists of runs, in the `Table` format.
 
 use actions::Request;
-use api::{Timestamp, kinds::KindRow};
+use api::kinds::KindRow;
 use form_urlencoded::Serializer;
 use http::header::ACCEPT;
 use k8s_openapi::api::core::v1::Namespace;
