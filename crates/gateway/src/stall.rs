@@ -1,7 +1,6 @@
 //! Ends connections whose client takes nothing of what it was sent.
 
 use std::{
-    future::Future,
     io,
     pin::Pin,
     task::{Context, Poll, ready},
