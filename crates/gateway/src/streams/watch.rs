@@ -199,7 +199,7 @@ impl Runs {
         ];
         let request = match table_request(self.kind, self.namespace.as_deref(), &parameters) {
             Ok(request) => request,
-            Err(error) => return End::Failed(self.failed(error)),
+            Err(error) => return End::Failed(self.failed(kube::Error::HttpError(error))),
         };
         let events = match self.client.request_events::<Table>(request).await {
             Ok(events) => events,
