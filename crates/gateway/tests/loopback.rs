@@ -485,3 +485,21 @@ async fn streams_of_one_caller_share_a_watch_and_resume() -> Result<()> {
     assert!(stage.take_heads().is_empty(), "the watch is still open");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_new_process_begins_its_watch_at_the_version_of_its_client() -> Result<()> {
+    let stage = Stage::new().await?;
+    let get = "GET /api/v1/runs/stream?kind=taskruns&namespace=team HTTP/1.1";
+    let known = [get, GOOD, "Last-Event-ID: 9"];
+    let text = stage.read_until(&known, "id: 11\ndata: {").await?;
+    assert!(
+        !text.contains("snapshot") && !text.contains("resync"),
+        "{text}"
+    );
+    let heads = stage.take_heads();
+    let watch = heads.iter().find(|head| head.contains("watch=true"));
+    // Others that come back may know less than this one.
+    let watch = watch.context("no watch")?;
+    assert!(watch.contains("resourceversion=1&"), "{watch}");
+    Ok(())
+}
