@@ -27,6 +27,7 @@ mod results;
 mod routes;
 mod server;
 mod session;
+mod stall;
 mod streams;
 mod table;
 mod tls;

@@ -221,12 +221,12 @@ pub(crate) async fn perform(action: Action, caller: &Caller<'_>) -> Result<Done,
         Action::Logs(target, query) => pods::log(client, &target, &query).await,
         Action::Files(target, version) => {
             let run = get(client, &target).await?;
-            check_version(&run, version)?;
-            let files: Vec<Value> = files_of(&run)
+            let version = version.unwrap_or_else(|| run.version().unwrap_or(1));
+            let files = diff::files_at(client, &run, &target.namespace, version).await?;
+            let files: Vec<Value> = files
                 .iter()
                 .map(|file| json!({ "filename": file.filename, "bytes": file.content.len() }))
                 .collect();
-            let version = run.version().unwrap_or(1);
             Ok(Done::Document(
                 json!({ "version": version, "files": files }),
             ))
@@ -237,8 +237,9 @@ pub(crate) async fn perform(action: Action, caller: &Caller<'_>) -> Result<Done,
             filename,
         } => {
             let run = get(client, &target).await?;
-            check_version(&run, version)?;
-            let mut files = files_of(&run).into_iter();
+            let version = version.unwrap_or_else(|| run.version().unwrap_or(1));
+            let files = diff::files_at(client, &run, &target.namespace, version).await?;
+            let mut files = files.into_iter();
             match files.find(|file| file.filename == filename) {
                 Some(file) => Ok(Done::Text(file.content.into_bytes())),
                 None => Err(Problem::new(

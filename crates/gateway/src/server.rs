@@ -31,6 +31,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     app::{App, Peer, Settings},
+    stall::Stall,
     tls::{HTTP_2, Tls},
 };
 
@@ -60,6 +61,9 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// Maximum size of a response that waits for its client, for each stream of HTTP/2.
 const SEND_BYTES: usize = 32 * 1024;
+
+/// Maximum time in which a client takes nothing of a response.
+const STALL: Duration = Duration::from_secs(30);
 
 /// Age from which a connection without a request is closed in favor of a new one.
 const IDLE: Duration = Duration::from_millis(100);
@@ -242,7 +246,7 @@ impl Connection {
             };
             async move { Ok::<_, Infallible>(app.handle(request, peer).await) }
         });
-        let io = TokioIo::new(stream);
+        let io = TokioIo::new(Stall::new(stream, STALL));
         let until = until_closing(closing);
         if is_http_2 {
             let connection = http2::Builder::new(TokioExecutor::new())

@@ -119,6 +119,30 @@ impl Stage {
         Ok((status, head.to_owned(), serde_json::from_str(body)?))
     }
 
+    /// Opens a stream, and reads until this text.
+    async fn read_until(&self, head: &[&str], text: &str) -> Result<String> {
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("localhost")?;
+        let mut stream = self.connector.connect(name, stream).await?;
+        let head = head.join("\r\n");
+        let request = format!("{head}\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut response = Vec::new();
+        let read = async {
+            while !String::from_utf8_lossy(&response).contains(text) {
+                let size = stream.read_buf(&mut response).await?;
+                anyhow::ensure!(size > 0, "the stream ended");
+            }
+            anyhow::Ok(())
+        };
+        let is_found = timeout(Duration::from_secs(20), read).await;
+        let response = String::from_utf8_lossy(&response).into_owned();
+        is_found
+            .with_context(|| format!("no {text} in {response}"))?
+            .with_context(|| response.clone())?;
+        Ok(response)
+    }
+
     fn take_heads(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.heads))
     }
@@ -159,6 +183,10 @@ async fn api_connection(mut stream: TcpStream, heads: Heads) -> Result<()> {
         }
         let body = read[end..end + length].to_vec();
         read.drain(..end + length);
+        if head.contains("watch=true") {
+            lock(&heads).push(head);
+            return watch(&mut stream).await;
+        }
         let (status, answer) = answer(&head, &body);
         lock(&heads).push(head);
         let answer = answer.to_string();
@@ -168,6 +196,31 @@ async fn api_connection(mut stream: TcpStream, heads: Heads) -> Result<()> {
         );
         stream.write_all(text.as_bytes()).await?;
     }
+}
+
+/// Serves a watch: one change, and then nothing.
+async fn watch(stream: &mut TcpStream) -> Result<()> {
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let event = json!({ "type": "MODIFIED", "object": table(11, "Running") });
+    let event = format!("{event}\n");
+    let size = event.len();
+    let text = format!(
+        "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{size:x}\r\n{event}\r\n"
+    );
+    stream.write_all(text.as_bytes()).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    Ok(())
+}
+
+/// Returns the list of one run.
+fn table(version: u32, phase: &str) -> Value {
+    let columns = ["Name", "Phase"].map(|name| json!({ "name": name, "type": "string" }));
+    json!({ "kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": columns,
+        "metadata": { "resourceVersion": version.to_string() },
+        "rows": [{ "cells": ["shop-7", phase], "object": { "kind": "PartialObjectMetadata",
+            "metadata": { "name": "shop-7", "namespace": "team", "uid": "u7",
+                "resourceVersion": version.to_string(),
+                "creationTimestamp": "2026-01-01T00:00:00Z" } } }] })
 }
 
 /// Responds to a request, as a cluster would in which each task is submitted for the first time.
@@ -181,6 +234,9 @@ fn answer(head: &str, body: &[u8]) -> (u16, Value) {
             json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
                 "metadata": {}, "status": { "userInfo": { "username": "ann" } } }),
         );
+    }
+    if head.contains("as=table") && head.contains("/namespaces/team/") {
+        return (200, table(10, "Pending"));
     }
     match head.starts_with("post ") {
         true => (201, serde_json::from_slice(body).unwrap_or_default()),
@@ -381,5 +437,69 @@ async fn a_stream_that_is_not_permitted_has_a_code_and_no_event() -> Result<()> 
         assert!(heads[0].contains("as=table"), "{heads:?}");
         assert!(heads[0].contains("includeobject=metadata"), "{heads:?}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn streams_of_one_caller_share_a_watch_and_resume() -> Result<()> {
+    let stage = Stage::new().await?;
+    let get = "GET /api/v1/runs/stream?kind=taskruns&namespace=team HTTP/1.1";
+    let new = [get, GOOD];
+    // The data of an event follows its id.
+    let change = "id: 11\ndata: {";
+    let (one, other) = tokio::join!(
+        stage.read_until(&new, change),
+        stage.read_until(&new, change)
+    );
+    for text in [one?, other?] {
+        assert!(text.contains("content-type: text/event-stream"), "{text}");
+        let at = |event: &str| text.find(&format!("event: {event}\n"));
+        let order = [at("snapshot"), at("live"), at("put")];
+        assert!(
+            order.iter().all(Option::is_some) && order.is_sorted(),
+            "{text}"
+        );
+        assert_eq!(text.matches(r#""phase":"Running""#).count(), 1, "{text}");
+    }
+    let heads = stage.take_heads();
+    let watches = heads.iter().filter(|head| head.contains("watch=true"));
+    assert_eq!(
+        (heads.len(), watches.count()),
+        (2, 1),
+        "a list and a watch: {heads:?}"
+    );
+    // A client that knows the version of the list gets the change, and no snapshot.
+    let known = [get, GOOD, "Last-Event-ID: 10"];
+    let text = stage.read_until(&known, change).await?;
+    assert!(
+        !text.contains("snapshot") && !text.contains("resync"),
+        "{text}"
+    );
+    // What an older client lacks is not kept.
+    for id in ["9", "10-10", "x"] {
+        let old = format!("Last-Event-ID: {id}");
+        let text = stage.read_until(&[get, GOOD, &old], "event: live").await?;
+        let (before, after) = text.split_once("event: resync").context(text.clone())?;
+        assert!(!before.contains("event: ") && after.contains("event: snapshot"));
+    }
+    assert!(stage.take_heads().is_empty(), "the watch is still open");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_new_process_begins_its_watch_at_the_version_of_its_client() -> Result<()> {
+    let stage = Stage::new().await?;
+    let get = "GET /api/v1/runs/stream?kind=taskruns&namespace=team HTTP/1.1";
+    let known = [get, GOOD, "Last-Event-ID: 9"];
+    let text = stage.read_until(&known, "id: 11\ndata: {").await?;
+    assert!(
+        !text.contains("snapshot") && !text.contains("resync"),
+        "{text}"
+    );
+    let heads = stage.take_heads();
+    let watch = heads.iter().find(|head| head.contains("watch=true"));
+    // Others that come back may know less than this one.
+    let watch = watch.context("no watch")?;
+    assert!(watch.contains("resourceversion=1&"), "{watch}");
     Ok(())
 }

@@ -318,7 +318,7 @@ pub struct Gateway {
     pub hosts: Vec<String>,
     /// Header with the token of the user, from an authenticating proxy. A proxy that sets
     /// `Authorization` needs no setting.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "String")]
     pub proxy_header: Option<Header>,
     /// Maximum number of streams of one caller at the same time.
     #[schemars(range(min = 1, max = 100))]

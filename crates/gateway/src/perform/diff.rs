@@ -1,4 +1,4 @@
-//! Differences between the files of two versions.
+//! Files of earlier versions, and the differences between two versions.
 
 use actions::Object;
 use api::tasks::{DOCS_RUN, File, TaskRunSpec, names};
@@ -32,7 +32,11 @@ pub(super) async fn diff(
     })))
 }
 
-async fn files_at(
+/// Returns the files of a version.
+///
+/// # Errors
+/// The version does not exist, or its files are not in the cluster any more.
+pub(super) async fn files_at(
     client: &Client,
     run: &Object,
     namespace: &str,

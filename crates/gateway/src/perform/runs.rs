@@ -1,7 +1,7 @@
 //! Lists of runs, in the `Table` format.
 
 use actions::Request;
-use api::{Timestamp, kinds::KindRow};
+use api::kinds::KindRow;
 use form_urlencoded::Serializer;
 use http::header::ACCEPT;
 use k8s_openapi::api::core::v1::Namespace;
@@ -169,11 +169,10 @@ pub(crate) fn table_request(
     kind: &KindRow,
     namespace: Option<&str>,
     parameters: &[(&str, &str)],
-) -> Result<http::Request<Vec<u8>>, kube::Error> {
+) -> Result<http::Request<Vec<u8>>, http::Error> {
     http::Request::get(address(kind, namespace, parameters))
         .header(ACCEPT, TABLE)
         .body(Vec::new())
-        .map_err(kube::Error::HttpError)
 }
 
 /// Reads one part of a list of runs.
@@ -183,7 +182,8 @@ pub(crate) async fn table(
     namespace: Option<&str>,
     parameters: &[(&str, &str)],
 ) -> Result<Table, kube::Error> {
-    let request = table_request(kind, namespace, parameters)?;
+    let request = table_request(kind, namespace, parameters);
+    let request = request.map_err(kube::Error::HttpError)?;
     client.request(request).await
 }
 

@@ -161,7 +161,7 @@ impl Cursor {
                 let mut events = Vec::new();
                 for number in *next..state.next().min(next.saturating_add(STEP)) {
                     let Some(change) = state.change(number) else {
-                        return Step::Lost;
+                        return missing(state, self.after, next);
                     };
                     let mut known = chunks.iter();
                     let chunk = known.find(|(key, _)| change.row.key <= *key);
@@ -180,7 +180,7 @@ impl Cursor {
                 let mut events = Vec::new();
                 for number in *next..state.next().min(next.saturating_add(STEP)) {
                     let Some(change) = state.change(number) else {
-                        return Step::Lost;
+                        return missing(state, self.after, next);
                     };
                     *next = number.saturating_add(1);
                     if change.revision <= self.after {
@@ -200,6 +200,17 @@ impl Cursor {
                 Step::Events(events)
             }
         }
+    }
+}
+
+/// Handles a position that is not kept any more. Changes that the client knows are not needed.
+fn missing(state: &State, after: u64, next: &mut u64) -> Step {
+    match state.can_resume(after) {
+        true => {
+            *next = state.first();
+            Step::Events(Vec::new())
+        }
+        false => Step::Lost,
     }
 }
 

@@ -51,7 +51,6 @@ pub(crate) enum Format {
 }
 
 /// Which log to follow.
-#[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) client: Client,
     pub(crate) namespace: String,

@@ -46,7 +46,9 @@ pub(crate) fn body(texts: Texts) -> Body {
         let mut rest = text;
         let pieces = std::iter::from_fn(move || match rest.len() {
             0 => None,
-            size => Some(Ok(Frame::data(rest.split_to(size.min(PIECE))))),
+            size => Some(Ok::<_, Infallible>(Frame::data(
+                rest.split_to(size.min(PIECE)),
+            ))),
         });
         futures::stream::iter(pieces)
     });

@@ -17,8 +17,6 @@ pub(crate) const CHANGES: usize = 1024;
 /// A change of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
-    /// Number of the change, from 0, without gaps.
-    pub(crate) number: u64,
     /// The `resourceVersion` of the change.
     pub(crate) revision: u64,
     /// The run before, if it is known.
@@ -35,7 +33,7 @@ pub(crate) struct Change {
 pub(crate) struct State {
     rows: BTreeMap<Arc<str>, Arc<Row>>,
     changes: VecDeque<Change>,
-    /// Number of the next change.
+    /// Number of the next change. Changes are numbered from 0, without gaps.
     next: u64,
     /// Everything up to this `resourceVersion` is known.
     revision: u64,
@@ -209,7 +207,6 @@ impl State {
             self.floor = self.floor.max(oldest.revision);
         }
         self.changes.push_back(Change {
-            number: self.next,
             revision,
             before,
             row,

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use api::kinds::KindRow;
 use futures::TryStreamExt;
 use kube::{Client, core::WatchEvent};
-use tokio::time::{interval, sleep};
+use tokio::time::{Instant, interval, sleep};
 
 use super::{
     hub::{Key, Phase, Shared, Watches},
@@ -36,6 +36,9 @@ const CHECK: Duration = Duration::from_secs(5);
 
 /// Pause after the first error; it doubles with each one.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Minimum age of a watch that the API server closes as agreed.
+const MIN_AGE: Duration = Duration::from_secs(5);
 
 /// Maximum pause.
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);
@@ -84,15 +87,17 @@ pub(super) async fn run(
             Phase::Running(state) => state.revision(),
             Phase::Starting | Phase::Ended(_) => listed,
         });
+        let began = Instant::now();
         let end = runs
             .follow(position, &watches, &shared, &key, &mut columns)
             .await;
         match end {
             End::Unused => return,
-            End::Closed => {
+            End::Closed if began.elapsed() >= MIN_AGE => {
                 pause = PAUSE;
                 continue;
             }
+            End::Closed => {}
             End::Expired if position == floor && floor < listed => {
                 floor = starts.pop().unwrap_or(listed);
                 with_state(&shared, |state| state.start_later(floor));
@@ -194,7 +199,7 @@ impl Runs {
         ];
         let request = match table_request(self.kind, self.namespace.as_deref(), &parameters) {
             Ok(request) => request,
-            Err(error) => return End::Failed(self.failed(error)),
+            Err(error) => return End::Failed(self.failed(kube::Error::HttpError(error))),
         };
         let events = match self.client.request_events::<Table>(request).await {
             Ok(events) => events,

@@ -196,6 +196,25 @@ fn a_slow_stream_is_lost_and_others_are_not() {
     assert!(!state.can_resume(10) && state.can_resume(11));
 }
 
+/// A watch that begins earlier than its client needs repeats many changes at once.
+#[test]
+fn a_client_that_knows_the_lost_changes_is_not_slow() {
+    let changes = u32::try_from(CHANGES).unwrap();
+    let listed = u64::from(changes) + 50;
+    let mut state = State::new(Vec::new(), listed, 1);
+    let mut client = Client {
+        id: listed,
+        ..Client::default()
+    };
+    let mut cursor = Cursor::resume(&state, listed).unwrap();
+    for number in 0..changes + 20 {
+        state.put(shared(number, "Pending", 2 + u64::from(number)));
+    }
+    state.put(shared(7, "Running", listed + 1));
+    assert!(client.read(&mut cursor, &state, 99));
+    assert_eq!((client.seen.len(), client.id), (1, listed + 1));
+}
+
 #[test]
 fn a_filter_tells_when_a_run_no_longer_matches() {
     let mut state = State::new(vec![shared(1, "Running", 5)], 10, 10);
