@@ -46,7 +46,7 @@ impl EventStream {
         let mut connection = https.open().await?;
         connection.write_all(call.head(&[]).as_bytes()).await?;
         connection.flush().await?;
-        let mut raw = Vec::new();
+        let mut raw: Vec<u8> = Vec::new();
         let head = loop {
             if let Some((head, rest)) = split(&raw) {
                 let head = Answer::of_head(head)?;
