@@ -29,6 +29,9 @@ pub struct Added {
 ///   the request carries the `resourceVersion` of the run that we read. None of the new files
 ///   existed at that version, and the server rejects the request if the run changed since.
 /// - If two writers create the same version, one succeeds, and the other gets [`Error::Conflict`].
+/// - With `expected`, the run must be at this version. Otherwise the function returns
+///   [`Error::Conflict`] and adds nothing. So of several callers that saw the same version, one
+///   succeeds, and a repeated request adds nothing twice.
 ///
 /// # Errors
 /// [`Error::Conflict`], [`Error::FileExists`], [`Error::Cancelled`], [`Error::Deleting`], or an
@@ -38,11 +41,12 @@ pub async fn add(
     namespace: &str,
     name: &str,
     added: &[File],
+    expected: Option<i64>,
     dry_run: DryRun,
 ) -> Result<Added, Error> {
     let runs: Api<TaskRun> = Api::namespaced(client.clone(), namespace);
     let object = ObjectName::new(&TASK_RUN, name);
-    let mut first_seen = None;
+    let mut first_seen = expected;
     for _ in 0..TRIES {
         let run = runs
             .get(name)

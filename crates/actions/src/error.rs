@@ -38,10 +38,9 @@ pub enum Error {
     #[error("cannot {0}: {1}")]
     Unknown(Request, String),
 
-    /// Another writer created this version of the context meanwhile. We wrote nothing.
-    #[error(
-        "version {wanted} of {run} was made by someone else meanwhile; it is at version {found}, and nothing was added"
-    )]
+    /// The wanted version is not the next one: another writer created it meanwhile, or the caller
+    /// expected another version. We wrote nothing.
+    #[error("{}", conflict(.run, *.wanted, *.found))]
     Conflict {
         /// The run's kind and name.
         run: ObjectName,
@@ -50,6 +49,14 @@ pub enum Error {
         /// The version that the run has now.
         found: i64,
     },
+
+    /// The server has too many requests. It did not process this one.
+    #[error("the server has too many requests, so it did not {0}: {1}")]
+    Overloaded(Request, String),
+
+    /// The object was created by a request with the same idempotency key, but with other content.
+    #[error("{0} was submitted with this idempotency key before, but with other content")]
+    KeyReused(ObjectName),
 
     /// The object changed during every try.
     #[error("{0} changed during each of {tries} tries; nothing was written", tries = crate::TRIES)]
@@ -177,6 +184,8 @@ impl Request {
                 is_going: message.starts_with("object is being deleted"),
             },
             (409, Some(name)) => Error::Busy(self.object(&name)),
+            // Its fairness rejects a request before it is processed.
+            (429, _) => Error::Overloaded(self, message),
             (400 | 413 | 422, _) => Error::Refused(self, causes(&status).join("; ")),
             (code, _) => Error::Unanswered(self, format!("{message} (code {code})")),
         }
@@ -193,6 +202,18 @@ impl std::fmt::Display for Request {
             Some(namespace) => write!(out, " in namespace '{namespace}'"),
             None => write!(out, " in all namespaces"),
         }
+    }
+}
+
+fn conflict(run: &ObjectName, wanted: i64, found: i64) -> String {
+    if found >= wanted {
+        format!(
+            "version {wanted} of {run} was made by someone else meanwhile; it is at version {found}, and nothing was added"
+        )
+    } else {
+        format!(
+            "{run} is at version {found}, so version {wanted} is not the next one; nothing was added"
+        )
     }
 }
 
@@ -321,12 +342,37 @@ mod tests {
                 "the server refuses to create taskruns.orchestrator.io 'shop-7' in namespace 'team': spec.taskId is wrong",
             ),
             (
+                answer(429, "TooManyRequests", "try again later", ""),
+                "the server has too many requests, so it did not create taskruns.orchestrator.io 'shop-7' in namespace 'team': try again later",
+            ),
+            (
                 answer(504, "Timeout", "took too long", ""),
                 "no usable answer to create taskruns.orchestrator.io 'shop-7' in namespace 'team': took too long (code 504)",
             ),
         ];
         for (error, wanted) in cases {
             assert_eq!(error.to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_not_the_next_one_is_named() {
+        let run = || ObjectName::new(&TASK_RUN, "shop-7");
+        for (wanted, found, text) in [
+            (
+                3,
+                3,
+                "version 3 of TaskRun 'shop-7' was made by someone else meanwhile; it is at version 3, and nothing was added",
+            ),
+            (
+                5,
+                2,
+                "TaskRun 'shop-7' is at version 2, so version 5 is not the next one; nothing was added",
+            ),
+        ] {
+            let run = run();
+            let error = Error::Conflict { run, wanted, found };
+            assert_eq!(error.to_string(), text);
         }
     }
 

@@ -13,6 +13,7 @@
 //! repeats requests automatically (kube's `default_retry`), our own success can appear as a
 //! conflict.
 
+mod caller;
 mod context;
 mod delete;
 mod docs;
@@ -23,6 +24,7 @@ mod object;
 mod outcome;
 mod submit;
 
+pub use caller::who_am_i;
 pub use context::{Added, add as add_context};
 pub use delete::{Deleted, delete};
 pub use docs::run_docs_again;
@@ -31,7 +33,7 @@ pub use files::{FILES, FilesError, check as check_files};
 pub use lifecycle::{Change, Changed, blocked_by, change, run_again};
 pub use object::{Object, ObjectName, get, objects};
 pub use outcome::Outcome;
-pub use submit::{DryRun, Run, run_name, submit};
+pub use submit::{DryRun, Run, Submission, run_name, submit, submit_as};
 
 /// Maximum number of tries for a write to an object that changes meanwhile. The operator writes a
 /// status only a few times in a run's life, so the second try nearly always succeeds.

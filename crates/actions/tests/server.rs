@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use actions::{
-    Change, Changed, DryRun, Error, ObjectName, add_context, change, run_again, run_docs_again,
-    submit,
+    Change, Changed, DryRun, Error, ObjectName, Submission, add_context, change, run_again,
+    run_docs_again, submit, submit_as, who_am_i,
 };
 use anyhow::{Context, Result, bail};
 use api::tasks::{DOCS_RUN, DocsRun, File, TASK_RUN, TaskRun};
@@ -108,6 +108,44 @@ async fn r21_of_submits_at_once_exactly_one_wins() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r21_of_repeated_submissions_one_makes_the_run_and_all_return_it() -> Result<()> {
+    suite::test(Tier::Api, "repeated", async |env| {
+        prepared(&env).await?;
+        let (client, namespace) = (&env.client, &env.namespace);
+        let author = who_am_i(client).await?.username;
+        let with_key = |key: &str, content: &str| -> Result<Submission<TaskRun>> {
+            let mut submission = Submission::new(task(content)?, DryRun::Off);
+            submission.author = author.clone();
+            submission.idempotency_key = Some(key.to_owned());
+            Ok(submission)
+        };
+        let wanted = with_key("k1", "Do it.")?;
+        let each = (0..8).map(|_| submit_as(client, namespace, &wanted));
+        let mut uids = Vec::new();
+        for run in join_all(each).await {
+            uids.push(run?.metadata.uid);
+        }
+        let stored = stored(&env).await?;
+        assert!(uids.iter().all(|uid| *uid == stored.metadata.uid));
+        let labels = stored.metadata.labels.unwrap_or_default();
+        assert_eq!(labels.get("task-id").map(String::as_str), Some("7"));
+
+        let other = with_key("k1", "Do something else.")?;
+        let other = submit_as(client, namespace, &other).await;
+        assert!(matches!(other, Err(Error::KeyReused(_))), "{other:?}");
+        for (key, content) in [(Some("k2"), "Do it."), (None, "Do it.")] {
+            let mut again = with_key("", content)?;
+            again.idempotency_key = key.map(str::to_owned);
+            let again = submit_as(client, namespace, &again).await;
+            assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
 async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
     suite::test(Tier::Api, "dry-run", async |env| {
         prepared(&env).await?;
@@ -118,7 +156,7 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
         let again = submit(client, namespace, &wanted, DryRun::On).await;
         assert!(matches!(again, Err(Error::Exists { .. })), "{again:?}");
         let added = [file("", "More.")];
-        let tried = add_context(client, namespace, "shop-7", &added, DryRun::On).await?;
+        let tried = add_context(client, namespace, "shop-7", &added, None, DryRun::On).await?;
         assert_eq!(tried.version, 2);
         assert_eq!(stored(&env).await?.spec.context_version, 1);
         Ok(())
@@ -130,7 +168,16 @@ async fn a_dry_run_asks_the_server_and_stores_nothing() -> Result<()> {
 async fn insist(env: &Env, content: &str) -> Result<usize> {
     for conflicts in 0..50 {
         let added = [file(content, content)];
-        match add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await {
+        match add_context(
+            &env.client,
+            &env.namespace,
+            "shop-7",
+            &added,
+            None,
+            DryRun::Off,
+        )
+        .await
+        {
             Ok(_) => return Ok(conflicts),
             Err(Error::Conflict { wanted, found, .. }) => assert!(wanted <= found),
             Err(error) => bail!("{error}"),
@@ -169,7 +216,7 @@ async fn r15_an_added_file_replaces_none_and_belongs_to_its_version() -> Result<
         submitted(&env).await?;
         let (client, namespace) = (&env.client, &env.namespace);
         let add = async |added: &[File]| {
-            add_context(client, namespace, "shop-7", added, DryRun::Off).await
+            add_context(client, namespace, "shop-7", added, None, DryRun::Off).await
         };
         let second = add(&[file("", "More.")]).await?;
         assert_eq!(
@@ -202,6 +249,50 @@ async fn r15_an_added_file_replaces_none_and_belongs_to_its_version() -> Result<
     .await
 }
 
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn r15_of_additions_to_one_version_exactly_one_wins() -> Result<()> {
+    suite::test(Tier::Api, "r15-expected", async |env| {
+        submitted(&env).await?;
+        let (client, namespace) = (&env.client, &env.namespace);
+        let each = (0..20).map(async |number: i32| {
+            let added = [file("", &format!("I am number {number}."))];
+            add_context(client, namespace, "shop-7", &added, Some(1), DryRun::Off).await
+        });
+        let (mut won, mut lost) = (0, 0);
+        for result in join_all(each).await {
+            match result {
+                Ok(added) => {
+                    assert_eq!(added.version, 2);
+                    won += 1;
+                }
+                Err(Error::Conflict { wanted, found, .. }) => {
+                    assert_eq!((wanted, found), (2, 2));
+                    lost += 1;
+                }
+                Err(error) => bail!("{error}"),
+            }
+        }
+        assert_eq!((won, lost), (1, 19));
+        let early = [file("", "Too early.")];
+        let early = add_context(client, namespace, "shop-7", &early, Some(8), DryRun::Off).await;
+        assert!(
+            matches!(
+                early,
+                Err(Error::Conflict {
+                    wanted: 9,
+                    found: 2,
+                    ..
+                })
+            ),
+            "{early:?}"
+        );
+        assert_eq!(names(&stored(&env).await?), ["context-v2.md", "task.md"]);
+        Ok(())
+    })
+    .await
+}
+
 /// Tests how the server itself treats writers that do not read first: force, and no
 /// `resourceVersion`.
 #[tokio::test]
@@ -210,7 +301,15 @@ async fn r15_the_server_refuses_what_careless_writers_apply() -> Result<()> {
     suite::test(Tier::Api, "r15-careless", async |env| {
         submitted(&env).await?;
         let added = [file("context-v2.md", "Mine.")];
-        add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await?;
+        add_context(
+            &env.client,
+            &env.namespace,
+            "shop-7",
+            &added,
+            None,
+            DryRun::Off,
+        )
+        .await?;
         let unchanged = "'markdownFiles' may change only together with a higher 'contextVersion'";
         let missing = "an earlier file may not disappear: 'context-v2.md' is missing";
         let cases = [
@@ -263,7 +362,15 @@ async fn records_of_the_operator_are_no_conflict() -> Result<()> {
         let adding = async {
             for number in 0..5 {
                 let added = [file(&format!("{number}.md"), "More.")];
-                add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await?;
+                add_context(
+                    &env.client,
+                    &env.namespace,
+                    "shop-7",
+                    &added,
+                    None,
+                    DryRun::Off,
+                )
+                .await?;
             }
             anyhow::Ok(())
         };
@@ -294,7 +401,15 @@ async fn a_run_is_held_let_go_and_cancelled() -> Result<()> {
         let held = apply(Change::Suspend).await;
         assert!(matches!(held, Err(Error::Cancelled(_))), "{held:?}");
         let added = [file("", "More.")];
-        let added = add_context(&env.client, &env.namespace, "shop-7", &added, DryRun::Off).await;
+        let added = add_context(
+            &env.client,
+            &env.namespace,
+            "shop-7",
+            &added,
+            None,
+            DryRun::Off,
+        )
+        .await;
         assert!(matches!(added, Err(Error::Cancelled(_))), "{added:?}");
         let missing = ObjectName::new(&TASK_RUN, "no-such");
         let missing = changed(&env, &missing, Change::Cancel).await;

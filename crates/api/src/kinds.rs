@@ -209,6 +209,12 @@ impl Column {
     /// The age of the object.
     pub const AGE: Self = Self::new("Age", Content::Age);
 
+    /// The time at which the agent's container of the last attempt started.
+    pub const STARTED: Self = Self::new("Started", Content::Text("status.startedAt")).wide();
+
+    /// The time at which a run ended.
+    pub const FINISHED: Self = Self::new("Finished", Content::Text("status.finishedAt")).wide();
+
     /// The message of the status.
     pub const MESSAGE: Self = Self::new("Message", Content::Text("status.message")).wide();
 

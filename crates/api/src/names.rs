@@ -49,6 +49,11 @@ pub const LOCK: &str = "orchestrator.io/lock";
 pub const RETAINED_FROM: &str = "orchestrator.io/retained-from";
 /// Annotation of an existing namespace: the Tenant that may adopt it.
 pub const ADOPT: &str = "orchestrator.io/adopt";
+/// Annotation of a run: the name of the user that submitted it, as the API server authenticates
+/// users. An admission policy admits no other name, and no later change.
+pub const SUBMITTED_BY: &str = "orchestrator.io/submitted-by";
+/// Annotation of a run: hashes of the idempotency key and of the content that it was submitted with.
+pub const IDEMPOTENCY: &str = "orchestrator.io/idempotency";
 /// Annotation of an operator's Lease: the version of the process that leads.
 pub const VERSION: &str = "orchestrator.io/version";
 

@@ -119,6 +119,7 @@ pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
         agent_references(),
         docs_references(),
         outcome(),
+        submitted_by(),
     ];
     all.extend(children::of_tasks());
     all
@@ -409,6 +410,46 @@ fn outcome() -> ValidatingAdmissionPolicy {
             &permission_message(
                 &format!(
                     "\"metadata.annotations '{key}' says how a run ended; leave it out. To set it, \""
+                ),
+                "'patch \" + request.resource.resource + \"/status'",
+            ),
+        )],
+    )
+}
+
+/// Restricts the annotation with the author of a run to the author's own name, and forbids later
+/// changes. Otherwise anybody could submit runs in the name of others. A restore from a backup has
+/// permission to write the status.
+fn submitted_by() -> ValidatingAdmissionPolicy {
+    let key = names::SUBMITTED_BY;
+    let has = |object: &str| {
+        format!("(has({object}.metadata.annotations) && '{key}' in {object}.metadata.annotations)")
+    };
+    let (new, old) = (has("object"), has("oldObject"));
+    let when = format!(
+        "oldObject == null ? {new} : ({new} != {old} \
+         || ({new} && object.metadata.annotations['{key}'] != oldObject.metadata.annotations['{key}']))"
+    );
+    policy(
+        "submitted-by",
+        &Matched {
+            versions: &["v1", "v1alpha1"],
+            resources: &["taskruns", "docsruns"],
+            name: "says-who-submitted-it",
+            when: &when,
+        },
+        &[],
+        vec![denial(
+            format!(
+                "(oldObject == null && object.metadata.annotations['{key}'] == request.userInfo.username) \
+                 || authorizer.group('{GROUP}').resource(request.resource.resource).subresource('status').namespace(request.namespace).check('patch').allowed()"
+            ),
+            &format!(
+                "metadata.annotations: '{key}' has the name of the author, and does not change; leave it as it is"
+            ),
+            &permission_message(
+                &format!(
+                    "\"metadata.annotations '{key}' has the name of the author, and does not change. To set it, \""
                 ),
                 "'patch \" + request.resource.resource + \"/status'",
             ),

@@ -80,6 +80,8 @@ impl Exit {
             | Error::Unknown { .. }
             | Error::Conflict { .. }
             | Error::Busy { .. }
+            | Error::KeyReused { .. }
+            | Error::Overloaded { .. }
             | Error::FileExists { .. }
             | Error::Finished { .. }
             | Error::NotFinished { .. }

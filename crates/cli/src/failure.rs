@@ -183,6 +183,8 @@ fn advice(error: &Error) -> Vec<Advice> {
         }
         Error::Files(_)
         | Error::Unknown { .. }
+        | Error::Overloaded { .. }
+        | Error::KeyReused { .. }
         | Error::Denied { .. }
         | Error::Unauthenticated { .. }
         | Error::Refused { .. }

@@ -34,6 +34,8 @@ pub(crate) fn trouble(error: watcher::Error, request: Request) -> Trouble {
         | Error::NotFound { .. }
         | Error::Conflict { .. }
         | Error::Busy { .. }
+        | Error::KeyReused { .. }
+        | Error::Overloaded { .. }
         | Error::FileExists { .. }
         | Error::Finished { .. }
         | Error::NotFinished { .. }

@@ -51,6 +51,26 @@ struct Inner {
     leader: Gauge,
     watch_errors: Family<OfResource, Counter>,
     undecodable: Family<OfKind, Gauge>,
+    gateway_requests: Family<Response, Counter>,
+    gateway_durations: Family<OfRoute, Histogram, Buckets>,
+    gateway_streams: Gauge,
+    gateway_rejected: Family<Rejection, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Response {
+    route: &'static str,
+    code: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRoute {
+    route: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rejection {
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -154,6 +174,9 @@ impl Default for Metrics {
         let (errors, depth, oldest) = (Family::default(), Family::default(), Family::default());
         let (requests, leader) = (Family::default(), Gauge::default());
         let (watch_errors, undecodable) = (Family::default(), Family::default());
+        let (gateway_requests, gateway_rejected) = (Family::default(), Family::default());
+        let gateway_durations = Family::new_with_constructor(RECONCILE_BUCKETS);
+        let gateway_streams = Gauge::default();
         registry.register(
             "runs",
             "Number of finished runs, by outcome and reason",
@@ -222,6 +245,27 @@ impl Default for Metrics {
             "Number of stored objects that cannot be decoded as their kind",
             Family::clone(&undecodable),
         );
+        registry.register(
+            "gateway_requests",
+            "Number of requests to the REST API, by route and HTTP status",
+            Family::clone(&gateway_requests),
+        );
+        registry.register_with_unit(
+            "gateway_request_duration",
+            "Time until the response of the REST API, or the start of a stream",
+            Unit::Seconds,
+            Family::clone(&gateway_durations),
+        );
+        registry.register(
+            "gateway_streams",
+            "Number of open streams and followed logs of the REST API",
+            Gauge::clone(&gateway_streams),
+        );
+        registry.register(
+            "gateway_rejected",
+            "Number of requests that the REST API rejected itself, or for their token",
+            Family::clone(&gateway_rejected),
+        );
         Self(Arc::new(Inner {
             registry,
             resources: Mutex::default(),
@@ -238,6 +282,10 @@ impl Default for Metrics {
             leader,
             watch_errors,
             undecodable,
+            gateway_requests,
+            gateway_durations,
+            gateway_streams,
+            gateway_rejected,
         }))
     }
 }
@@ -343,6 +391,30 @@ impl Metrics {
         self.0.undecodable.get_or_create(&labels).set(whole(count));
     }
 
+    /// Records a response of the REST API.
+    pub fn gateway_responded(&self, route: &'static str, code: u16, took: Duration) {
+        let code = u32::from(code);
+        self.0
+            .gateway_requests
+            .get_or_create(&Response { route, code })
+            .inc();
+        self.0
+            .gateway_durations
+            .get_or_create(&OfRoute { route })
+            .observe(took.as_secs_f64());
+    }
+
+    /// Sets the number of open streams of the REST API.
+    pub fn gateway_streams(&self, count: u32) {
+        self.0.gateway_streams.set(i64::from(count));
+    }
+
+    /// Counts a request that the REST API rejected itself, or for its token.
+    pub fn gateway_rejected(&self, reason: &'static str) {
+        let labels = Rejection { reason };
+        self.0.gateway_rejected.get_or_create(&labels).inc();
+    }
+
     /// Returns one sample of each metric, as text of [`CONTENT_TYPE`]. `cargo xtask generate` writes the
     /// list of metrics in the documentation from it.
     #[must_use]
@@ -365,6 +437,10 @@ impl Metrics {
             leader,
             watch_errors,
             undecodable,
+            gateway_requests,
+            gateway_durations,
+            gateway_streams,
+            gateway_rejected,
         } = &*metrics.0;
         let (kind, phase, outcome) = ("TaskRun", "Succeeded", "Succeeded");
         let in_phase = InPhase { kind, phase };
@@ -399,6 +475,16 @@ impl Metrics {
         leader.set(1);
         watch_errors.get_or_create(&OfResource { resource }).inc();
         undecodable.get_or_create(&OfKind { kind }).set(1);
+        let route = "/api/v1/runs";
+        gateway_requests
+            .get_or_create(&Response { route, code: 200 })
+            .inc();
+        gateway_durations
+            .get_or_create(&OfRoute { route })
+            .observe(1.0);
+        gateway_streams.set(1);
+        let reason = "CrossOrigin";
+        gateway_rejected.get_or_create(&Rejection { reason }).inc();
         metrics.text()
     }
 
@@ -453,6 +539,9 @@ mod tests {
         metrics.leading(true);
         metrics.watch_error("jobs");
         metrics.undecodable("TaskRun", 2);
+        metrics.gateway_responded("/api/v1/runs", 200, Duration::from_millis(3));
+        metrics.gateway_streams(7);
+        metrics.gateway_rejected("CrossOrigin");
         let text = metrics.text();
         for line in [
             r#"orchestrator_runs_total{kind="TaskRun",outcome="Failed",reason="OOMKilled"} 1"#,
@@ -472,6 +561,10 @@ mod tests {
             "orchestrator_leader 1",
             r#"orchestrator_watch_errors_total{resource="jobs"} 1"#,
             r#"orchestrator_undecodable_objects{kind="TaskRun"} 2"#,
+            r#"orchestrator_gateway_requests_total{route="/api/v1/runs",code="200"} 1"#,
+            r#"orchestrator_gateway_request_duration_seconds_count{route="/api/v1/runs"} 1"#,
+            "orchestrator_gateway_streams 7",
+            r#"orchestrator_gateway_rejected_total{reason="CrossOrigin"} 1"#,
             "# EOF",
         ] {
             assert!(

@@ -2,24 +2,23 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use api::kinds::{self, OPERATORS, OperatorRow};
 use clap::{
     Parser,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
-use crate::logging::Format;
+use crate::{component::Component, logging::Format};
 
-/// Runs the controllers of one operator.
+/// Runs the controllers of one operator, or the REST API.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "orchestrator", version)]
 pub struct Arguments {
     /// The configuration; a missing or invalid file is an error
     #[arg(long, value_name = "PATH", default_value = "/config/config.yaml")]
     pub config: PathBuf,
-    /// Operator whose controllers run here
+    /// Operator whose controllers run here, or the gateway, which serves the REST API
     #[arg(long, value_parser = operator(), default_value = api::tasks::OPERATOR.name)]
-    pub operator: &'static OperatorRow,
+    pub operator: Component,
     /// How to reach the API server; without it, as the Pod's own ServiceAccount
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
@@ -32,6 +31,15 @@ pub struct Arguments {
     /// Address of /metrics
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8080")]
     pub metrics_address: SocketAddr,
+    /// Address of the REST API, for the gateway
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:8443")]
+    pub gateway_address: SocketAddr,
+    /// Directory with tls.crt and tls.key of the REST API; without it, a certificate is generated
+    #[arg(long, value_name = "PATH")]
+    pub tls_directory: Option<PathBuf>,
+    /// Directory with the keys of sessions, 'current' and 'previous'; without it, browsers cannot sign in
+    #[arg(long, value_name = "PATH")]
+    pub session_directory: Option<PathBuf>,
     /// How logs are written; without it, for people on a terminal, otherwise as JSON
     #[arg(long, value_enum)]
     pub log_format: Option<Format>,
@@ -40,12 +48,12 @@ pub struct Arguments {
     pub check_config: bool,
 }
 
-/// Parses the name of an operator. One process runs one operator, so that no process has the permissions of
-/// all.
-fn operator() -> impl TypedValueParser<Value = &'static OperatorRow> {
-    let known = |operator: &&OperatorRow| PossibleValue::new(operator.name).help(operator.summary);
-    PossibleValuesParser::new(OPERATORS.iter().map(known))
-        .try_map(|name| kinds::operator(&name).ok_or_else(|| format!("no operator '{name}'")))
+/// Parses the name of an operator, or of the gateway.
+fn operator() -> impl TypedValueParser<Value = Component> {
+    let known =
+        |component: Component| PossibleValue::new(component.name()).help(component.summary());
+    PossibleValuesParser::new(Component::all().map(known))
+        .try_map(|name| Component::named(&name).ok_or_else(|| format!("no operator '{name}'")))
 }
 
 #[cfg(test)]
@@ -64,11 +72,14 @@ mod tests {
         let found = Arguments::try_parse_from(["orchestrator"]).unwrap();
         let wanted = Arguments {
             config: "/config/config.yaml".into(),
-            operator: &api::tasks::OPERATOR,
+            operator: Component::Operator(&api::tasks::OPERATOR),
             kubeconfig: None,
             namespace: None,
             probe_address: "0.0.0.0:8081".parse().unwrap(),
             metrics_address: "0.0.0.0:8080".parse().unwrap(),
+            gateway_address: "0.0.0.0:8443".parse().unwrap(),
+            tls_directory: None,
+            session_directory: None,
             log_format: None,
             check_config: false,
         };
@@ -76,15 +87,19 @@ mod tests {
     }
 
     #[test]
-    fn each_operator_has_a_lease_of_its_own() {
+    fn each_operator_has_a_lease_of_its_own_and_the_gateway_has_none() {
         let lease = |word: &str| {
             let argument = ["--operator=", word].concat();
             let found = Arguments::try_parse_from(["orchestrator", &argument]).unwrap();
-            found.operator.lease
+            match found.operator {
+                Component::Operator(operator) => Some(operator.lease),
+                Component::Gateway => None,
+            }
         };
-        assert_eq!(lease("tasks"), "orchestrator-tasks");
-        assert_eq!(lease("tenants"), "orchestrator-tenants");
-        assert_eq!(lease("apps"), "orchestrator-apps");
+        assert_eq!(lease("tasks"), Some("orchestrator-tasks"));
+        assert_eq!(lease("tenants"), Some("orchestrator-tenants"));
+        assert_eq!(lease("apps"), Some("orchestrator-apps"));
+        assert_eq!(lease("gateway"), None);
     }
 
     #[test]

@@ -17,7 +17,6 @@ use std::{
 };
 
 use api::{
-    kinds::OperatorRow,
     tasks::{Amount, Resources},
     tenants::{OWNER_ROLE, PROBE_CLASS},
 };
@@ -26,7 +25,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tasks::run::docs::Settings;
 
-use crate::logging;
+use crate::{component::Component, logging};
 
 /// The reason why there is no configuration. The process does not start without one. Defaults instead of
 /// the configured values would be a guess.
@@ -65,6 +64,8 @@ pub struct Config {
     pub tenants: Tenants,
     /// Settings of the operator of ManagedApps.
     pub apps: Apps,
+    /// Settings of the gateway, which serves the REST API.
+    pub gateway: Gateway,
     /// Settings of the leader election between the Pods of an operator.
     #[schemars(with = "Election")]
     pub leader_election: LeaderElection,
@@ -79,6 +80,7 @@ impl Default for Config {
             tasks: Tasks::default(),
             tenants: Tenants::default(),
             apps: Apps::default(),
+            gateway: Gateway::default(),
             leader_election: LeaderElection::default(),
         }
     }
@@ -347,6 +349,73 @@ impl Default for Tasks {
     }
 }
 
+/// Settings of the gateway, which serves the REST API.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Gateway {
+    /// Settings of the endpoints for project management, below `/api/v1/pm`.
+    pub pm: Pm,
+    /// Names of the server, without a port. Requests for other names are rejected, so no page of
+    /// another site can reach the server under its own name. An empty list accepts all names.
+    pub hosts: Vec<String>,
+    /// Header with the token of the user, from an authenticating proxy. A proxy that sets
+    /// `Authorization` needs no setting.
+    #[schemars(with = "String")]
+    pub proxy_header: Option<Header>,
+    /// Maximum number of streams of one caller at the same time.
+    #[schemars(range(min = 1, max = 100))]
+    #[serde(deserialize_with = "read::streams_per_caller")]
+    pub streams_per_caller: u32,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            pm: Pm::default(),
+            hosts: Vec::new(),
+            proxy_header: None,
+            streams_per_caller: 8,
+        }
+    }
+}
+
+/// Name of a header.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Header(pub http::HeaderName);
+
+impl TryFrom<String> for Header {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let header = http::HeaderName::try_from(name.as_str());
+        header
+            .map(Self)
+            .map_err(|error| format!("gateway.proxyHeader: '{name}': {error}"))
+    }
+}
+
+/// Settings of the endpoints for project management, below `/api/v1/pm`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Pm {
+    /// Namespace of the runs of these endpoints. It must exist.
+    #[serde(deserialize_with = "read::pm_namespace")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub namespace: String,
+}
+
+impl Default for Pm {
+    fn default() -> Self {
+        Self {
+            namespace: "orchestrator".to_owned(),
+        }
+    }
+}
+
 /// Settings of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "Election")]
@@ -389,21 +458,26 @@ impl TryFrom<Election> for LeaderElection {
 }
 
 impl Config {
-    /// Reads the file, for this operator.
+    /// Reads the file, for this part of the product.
     ///
     /// # Errors
     /// When the file is missing or unreadable, and when it contains an unknown key or an invalid value. In
     /// the second case, the error has the line.
-    pub fn load(path: &Path, operator: &OperatorRow) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, component: impl Into<Component>) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
         let text = fs::read_to_string(path).map_err(unreadable)?;
         Self::parse(&text)
-            .and_then(|config| config.suits(operator))
+            .and_then(|config| config.suits(component))
             .map_err(|why| ConfigError::Invalid(path.to_owned(), why))
     }
 
-    /// Rejects settings that have no effect for this operator.
-    fn suits(self, operator: &OperatorRow) -> Result<Self, String> {
+    /// Rejects settings that have no effect for this part.
+    fn suits(self, component: impl Into<Component>) -> Result<Self, String> {
+        let operator = match component.into() {
+            Component::Operator(operator) => operator,
+            // It watches nothing, so the namespaces have no effect, and need none.
+            Component::Gateway => return Ok(self),
+        };
         match operator.needs_all_namespaces {
             Some(why) if !self.watch_namespaces.is_empty() => {
                 Err(format!("watchNamespaces: must be empty: {why}"))

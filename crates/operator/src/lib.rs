@@ -6,11 +6,13 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 pub mod arguments;
+pub mod component;
 pub mod config;
 pub mod http;
 pub mod listener;
 pub mod logging;
 mod operators;
+mod rest_api;
 pub mod run;
 
 use arguments::Arguments;

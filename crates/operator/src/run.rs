@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use api::kinds::OperatorRow;
 use engine::{
     Context, client,
     clock::Clock,
@@ -26,9 +27,11 @@ use tokio::{
 
 use crate::{
     arguments::Arguments,
+    component::Component,
     config::Config,
     http, listener,
     operators::{self, Setup},
+    rest_api,
 };
 
 /// Time for controllers to stop. The next leader completes unfinished work.
@@ -43,6 +46,17 @@ const SERVICES: Duration = Duration::from_secs(2);
 /// When it cannot start, when a task ends unexpectedly, when a task does not stop properly, and at a second
 /// signal.
 pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
+    match arguments.operator {
+        Component::Operator(operator) => run_operator(operator, arguments, config).await,
+        Component::Gateway => rest_api::run(arguments, config).await,
+    }
+}
+
+async fn run_operator(
+    operator: &'static OperatorRow,
+    arguments: Arguments,
+    config: Config,
+) -> Result<()> {
     let signals = ShutdownSignals::new()?;
     let (metrics, health, clock) = (Metrics::default(), Health::default(), Clock::system());
     let server = client::config(arguments.kubeconfig.as_deref()).await?;
@@ -53,7 +67,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     let identity = identity();
     let election = ElectionConfig {
         namespace: namespace.clone(),
-        name: arguments.operator.lease.to_owned(),
+        name: operator.lease.to_owned(),
         identity: identity.clone(),
         durations: config.leader_election.durations,
     };
@@ -64,7 +78,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         metrics.clone(),
         health.clone(),
     );
-    let schemas = SchemaCheck::new(client.clone(), arguments.operator.crds(), health.clone());
+    let schemas = SchemaCheck::new(client.clone(), operator.crds(), health.clone());
     let probes = listen(arguments.probe_address)?;
     let scrapes = listen(arguments.metrics_address)?;
 
@@ -86,12 +100,12 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
         config: &config,
         workers: &mut workers,
     };
-    operators::start(arguments.operator, setup)?;
+    operators::start(operator, setup)?;
 
     let mut services = Supervisor::new(health.clone(), SERVICES);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        operator = ?arguments.operator,
+        ?operator,
         identity,
         probes = %probes.local_addr()?,
         metrics = %scrapes.local_addr()?,
@@ -116,7 +130,7 @@ pub async fn run(arguments: Arguments, config: Config) -> Result<()> {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener> {
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
     listener::bind(address).with_context(|| format!("cannot listen on '{address}'"))
 }
 
@@ -145,13 +159,13 @@ async fn until_stopped(
 }
 
 /// Signals that ask this process to stop.
-struct ShutdownSignals {
+pub(crate) struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl ShutdownSignals {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -160,7 +174,7 @@ impl ShutdownSignals {
     }
 
     /// Pulls the trigger at the first signal, returns at the second.
-    async fn twice(mut self, trigger: Trigger) {
+    pub(crate) async fn twice(mut self, trigger: Trigger) {
         for is_last in [false, true] {
             let name = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",

@@ -1,6 +1,6 @@
 //! Command lines and configuration of every part of a cluster. Nothing here does anything.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -67,6 +67,20 @@ pub(super) fn audit_policy() -> Value {
     })
 }
 
+/// The file with the issuers of ID tokens that the API server trusts.
+pub(super) fn authentication_file(folders: &Folders) -> PathBuf {
+    folders.run.join("authentication.json")
+}
+
+/// The content of that file. The API server reads it again when it changes.
+pub(super) fn authentication_config(issuers: &[Value]) -> Value {
+    json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration",
+        "jwt": issuers,
+    })
+}
+
 pub(super) fn apiserver(folders: &Folders, pki: &Pki) -> Result<Process> {
     let arguments = [
         "--etcd-servers=https://127.0.0.1:2379".to_owned(),
@@ -79,6 +93,10 @@ pub(super) fn apiserver(folders: &Folders, pki: &Pki) -> Result<Process> {
         format!("--tls-cert-file={}", pki.file("apiserver.crt")),
         format!("--tls-private-key-file={}", pki.file("apiserver.key")),
         format!("--client-ca-file={}", pki.file("ca.crt")),
+        format!(
+            "--authentication-config={}",
+            authentication_file(folders).display()
+        ),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--allow-privileged=true".to_owned(),

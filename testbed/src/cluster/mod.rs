@@ -323,6 +323,22 @@ impl Cluster {
         AuditLog::new(self.folders.audit_log())
     }
 
+    /// Makes the API server accept the ID tokens of these issuers, and of no other ones. Each is a
+    /// `JWTAuthenticator` of the API server's configuration. The issuer must be reachable from the cluster's network.
+    ///
+    /// # Caveats
+    /// The API server reads the file within a minute. It ignores a file that is not valid.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn trust_issuers(&self, issuers: &[serde_json::Value]) -> Result<()> {
+        let config = components::authentication_config(issuers);
+        write(
+            &components::authentication_file(&self.folders),
+            &serde_json::to_vec(&config)?,
+        )
+    }
+
     /// Lets the cluster outlive this process; `cargo xtask testbed down` ends it.
     ///
     /// # Errors

@@ -69,6 +69,7 @@ pub(super) async fn start(cluster: &Cluster, begin: Instant) -> Result<Times> {
         &folders.run.join("audit-policy.json"),
         &serde_json::to_vec(&components::audit_policy())?,
     )?;
+    cluster.trust_issuers(&[])?;
     cluster
         .control
         .start(components::etcd(folders, &pki)?)

@@ -62,6 +62,8 @@ pub struct Plan {
     pub endpoint: Option<Endpoint>,
     /// More of its environment.
     pub environment: Vec<(String, String)>,
+    /// More of its arguments.
+    pub arguments: Vec<String>,
 }
 
 impl Plan {
@@ -77,6 +79,7 @@ impl Plan {
             network: None,
             endpoint: None,
             environment: Vec::new(),
+            arguments: Vec::new(),
         }
     }
 }
@@ -157,6 +160,7 @@ impl Launch {
             .args(["--log-format", "json"])
             .args(["--probe-address", &probe_address.to_string()])
             .args(["--metrics-address", &metrics_address.to_string()])
+            .args(&plan.arguments)
             .envs(plan.environment.iter().map(|(name, value)| (name, value)));
         let child = match &plan.network {
             Some(network) => network.spawn(command, &log)?,

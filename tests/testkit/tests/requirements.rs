@@ -140,6 +140,10 @@ fn has_case(source: &str, name: &str, id: Option<&str>) -> bool {
         "case!(\n            ",
         "on_bench!(",
         "on_bench!(\n            ",
+        "on_scene!(",
+        "on_scene!(\n            ",
+        "on_stage!(",
+        "on_stage!(\n            ",
         "alone!(",
         "alone!(\n            ",
     ]
@@ -378,7 +382,8 @@ fn a_row_that_claims_too_much_is_found() -> Result<()> {
 fn a_case_is_known_by_its_name_and_by_what_it_shows() {
     let source = "case!(\n            \"quiet\",\n            \"R07: nothing is written\",\n) \
                   case!(\"retry\", \"two failures\", end::retry) Check { name: \"kept\", } \
-                  on_bench!(\"success\", \"R01: it succeeds\", end::success)";
+                  on_bench!(\"success\", \"R01: it succeeds\", end::success) \
+                  on_stage!(\n            \"at-once\",\n            \"R21: 50 submissions\",\n)";
     for (name, id, wanted) in [
         ("quiet", None, true),
         ("quiet", Some("R07"), true),
@@ -387,6 +392,7 @@ fn a_case_is_known_by_its_name_and_by_what_it_shows() {
         ("retry", Some("R07"), false),
         ("kept", None, true),
         ("success", Some("R01"), true),
+        ("at-once", Some("R21"), true),
         ("R07: nothing is written", None, false),
         ("gone", None, false),
     ] {

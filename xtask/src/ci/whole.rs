@@ -26,6 +26,9 @@ pub(super) const STAGES: &[Stage] = &[
     stage("whole apps", Priority::Normal, |run| {
         run.xtask(&["e2e", "apps"])
     }),
+    stage("whole gateway", Priority::Normal, |run| {
+        run.xtask(&["e2e", "gateway"])
+    }),
     stage("whole campaigns", Priority::Normal, campaigns),
     stage("whole mutants", Priority::Normal, |run| {
         run.xtask(&["mutants", "--report"])

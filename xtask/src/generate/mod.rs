@@ -5,6 +5,7 @@
 //! - [`fields`]: the reference of fields, walked from the schemas of the CRDs;
 //! - [`operations`]: the references of the configuration, the metrics and the chart's values;
 //! - [`reasons_and_phases`]: the reference of reasons, phases and conditions;
+//! - [`rest_api`]: the OpenAPI document;
 //! - [`testkit::report_age`]: on pages of reports, whether the code has changed since.
 
 mod contract;
@@ -13,6 +14,7 @@ mod manifests;
 mod markdown;
 mod operations;
 mod reasons_and_phases;
+mod rest_api;
 
 use std::{
     collections::BTreeSet,
@@ -125,6 +127,7 @@ fn outputs() -> Result<Vec<Output>> {
     all.extend(fields::outputs()?);
     all.extend(reasons_and_phases::outputs());
     all.push(contract::output()?);
+    all.push(rest_api::output()?);
     all.extend(operations::outputs()?);
     Ok(all)
 }

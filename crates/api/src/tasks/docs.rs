@@ -269,6 +269,8 @@ pub const DOCS_RUN: KindRow = KindRow {
         Column::new("Branch", Content::Text("status.branch")),
         Column::new("Attempt", Content::Number("status.attempts")),
         Column::AGE,
+        Column::STARTED,
+        Column::FINISHED,
         Column::new("Commit", Content::Text("status.commit")).wide(),
         Column::MESSAGE,
     ],

@@ -377,6 +377,8 @@ pub const TASK_RUN: KindRow = KindRow {
         Column::new("Version", Content::Number("status.contextVersion")),
         Column::new("Attempt", Content::Number("status.attempts")),
         Column::AGE,
+        Column::STARTED,
+        Column::FINISHED,
         Column::MESSAGE,
     ],
     conditions: condition::MEANINGS,

@@ -85,6 +85,11 @@ fn forged() -> Value {
     json!({ "annotations": { api::names::OUTCOME: said.to_string() } })
 }
 
+/// Returns the annotation with the author of a run.
+fn submitted_by(user: &str) -> Value {
+    json!({ "annotations": { api::names::SUBMITTED_BY: user } })
+}
+
 const SECRETS: &str = "must be allowed to 'create pods' or to 'get secrets' in the namespace";
 const CONFIG_MAPS: &str =
     "must be allowed to 'create pods' or to 'get configmaps' in the namespace";
@@ -189,6 +194,13 @@ fn by_rights() -> Vec<Attack> {
         "the same by who may use all Agents": Deployer, Act::CreateWith(run_kind, run(json!({ "agentName": "free" })), forged())
             => Policy, "'deployer'";
 
+        "a run in the name of another user": Author, Act::CreateWith(run_kind, run(json!({ "agentName": "free" })), submitted_by("viewer"))
+            => Policy, "metadata.annotations 'orchestrator.io/submitted-by' has the name of the author, and does not change. To set it, 'author' must be";
+        "an author added later": Author, Act::Merge(run_kind, "on-free", json!({ "metadata": submitted_by("author") }))
+            => Policy, OUTCOME;
+        "another author later": Author, Act::Merge(run_kind, "on-free", json!({ "metadata": submitted_by("viewer") }))
+            => Policy, OUTCOME;
+
         "a run's status": Author, Act::MergeStatus(run_kind, "on-free", json!({ "status": { "phase": "Succeeded" } }))
             => Rights, "cannot patch resource \"taskruns/status\"";
         "an Agent's status": Author, Act::MergeStatus(agent_kind, "plain", json!({ "status": { "phase": "Ready" } }))
@@ -290,10 +302,16 @@ fn judge(attack: &Attack, answer: &Answer) -> Result<String, String> {
 /// Returns one rejected attack for each policy.
 fn probes() -> Vec<(Who, Act)> {
     let forged = Act::CreateWith(Kind::TaskRun, run(json!({ "agentName": "free" })), forged());
+    let in_the_name_of_others = Act::CreateWith(
+        Kind::TaskRun,
+        run(json!({ "agentName": "free" })),
+        submitted_by("viewer"),
+    );
     let mut all = vec![
         (Who::Author, new_agent(json!({ "automountToken": true }))),
         (Who::Author, new_run(json!({ "agentName": "holder" }))),
         (Who::Author, forged),
+        (Who::Author, in_the_name_of_others),
     ];
     all.extend(docs::probes());
     all

@@ -40,7 +40,7 @@ pub(crate) async fn run(verb: ContextAdd, session: &mut Session<'_>) -> Result<E
         }
     };
     let (client, namespace) = (&server.client, &server.namespace);
-    let action = actions::add_context(client, namespace, name, &added, server_dry_run);
+    let action = actions::add_context(client, namespace, name, &added, None, server_dry_run);
     let done_with = bounded(server.request("patch", &verb.run), action).await?;
     let names: Vec<String> = done_with
         .files

@@ -1,8 +1,8 @@
 //! `submit`
 
-use std::{io::Read, path::PathBuf};
+use std::{io::Read, path::PathBuf, time::Duration};
 
-use actions::{Error, ObjectName, Run};
+use actions::{Error, ObjectName, Run, Submission};
 use api::tasks::{AGENT, DocsRun, DocsRunSpec, File, NamedRef, Output, TaskRun, TaskRunSpec};
 use serde::Serialize;
 
@@ -18,6 +18,9 @@ use crate::{
     session::{Server, Session, bounded},
     text::{bytes, count},
 };
+
+/// Maximum time for the name of the user. A server that hangs must not be waited for twice.
+const AUTHOR_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(verb: Submit, session: &mut Session<'_>) -> Result<Exit, Failure> {
     match (verb.other, verb.task) {
@@ -142,7 +145,11 @@ async fn send<R: Run>(
             "would be submitted (nothing was stored)",
         ),
     };
-    let action = actions::submit(&server.client, &server.namespace, &run, server_dry_run);
+    let submission = Submission {
+        author: author(&server).await,
+        ..Submission::new(run, server_dry_run)
+    };
+    let action = actions::submit_as(&server.client, &server.namespace, &submission);
     let run = bounded(server.request("create", &name), action).await?;
     if let Some(format) = output {
         session.print(&printed(&name, &run, format)?)?;
@@ -160,6 +167,17 @@ async fn send<R: Run>(
         return logs::until_finished(session, &server, &name, then.timeout).await;
     }
     wait::afterwards(session, &server, name, then).await
+}
+
+/// Returns the name of the user, which is stored in the run. The API server accepts runs without it, so
+/// a failure does not prevent the submission.
+async fn author(server: &Server) -> Option<String> {
+    let user = actions::who_am_i(&server.client);
+    match tokio::time::timeout(AUTHOR_TIMEOUT, user).await {
+        Ok(Ok(user)) => user.username,
+        Ok(Err(_not_reported)) => None,
+        Err(_elapsed) => None,
+    }
 }
 
 /// Prints a remark if the Agent of a submitted run does not exist. The run was submitted, so this

@@ -41,6 +41,28 @@ pub(super) fn dns_namespace<'de, D: Deserializer<'de>>(
     Ok(name)
 }
 
+pub(super) fn pm_namespace<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if !is_namespace(&name) {
+        return Err(D::Error::custom(format!(
+            "gateway.pm.namespace: '{name}' is not the name of a namespace"
+        )));
+    }
+    Ok(name)
+}
+
+pub(super) fn streams_per_caller<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<u32, D::Error> {
+    let count = u32::deserialize(deserializer)?;
+    if !(1..=100).contains(&count) {
+        return Err(D::Error::custom(
+            "gateway.streamsPerCaller: must be from 1 to 100",
+        ));
+    }
+    Ok(count)
+}
+
 /// Parses object limits. Unknown names are rejected: they would limit nothing, and nobody would notice.
 pub(super) fn object_limits<'de, D: Deserializer<'de>>(
     deserializer: D,

@@ -14,11 +14,15 @@ fn an_empty_file_is_the_defaults() {
         tasks,
         tenants,
         apps,
+        gateway,
         leader_election,
     } = Config::default();
     assert!(watch_namespaces.is_empty());
     assert_eq!(concurrency, 32);
     assert_eq!(log.filter, logging::DEFAULT);
+    assert_eq!(gateway.pm.namespace, "orchestrator");
+    assert_eq!((gateway.streams_per_caller, gateway.hosts.len()), (8, 0));
+    assert_eq!(gateway.proxy_header, None);
     assert_eq!(leader_election.durations, LeaseTimings::default());
     assert_eq!(
         tasks::run::Cleanup::from(tasks.cleanup),
@@ -77,6 +81,7 @@ fn tenants_are_not_kept_to_some_namespaces() {
     assert!(why.contains("watchNamespaces: must be empty"), "{why}");
     assert_eq!(some.clone().suits(&api::tasks::OPERATOR).unwrap(), some);
     assert!(Config::default().suits(&api::tenants::OPERATOR).is_ok());
+    assert_eq!(some.clone().suits(Component::Gateway).unwrap(), some);
 }
 
 #[test]
@@ -131,6 +136,7 @@ tenants:
   probeImage: toolbox:3
 apps:
   helm: {readReleaseSecrets: false}
+gateway: {pm: {namespace: pm}, hosts: [orc.example], proxyHeader: X-Auth-Token, streamsPerCaller: 10}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
     )
@@ -159,6 +165,11 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         ("dns".to_owned(), "toolbox:3".to_owned())
     );
     assert!(!config.apps.settings().read_release_secrets);
+    assert_eq!(config.gateway.pm.namespace, "pm");
+    assert_eq!(config.gateway.hosts, ["orc.example"]);
+    let header = config.gateway.proxy_header.map(|header| header.0);
+    assert_eq!(header.unwrap(), "x-auth-token");
+    assert_eq!(config.gateway.streams_per_caller, 10);
     let resources = config.tasks.default_resources;
     assert_eq!(resources.requests["cpu"].0, "2");
     assert!(
@@ -263,6 +274,21 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "tasks:\n  docs: {allowHttp: true}\n",
             "line 2",
             "`allowHttp`",
+        ),
+        (
+            "gateway:\n  pm:\n    namespace: Team\n",
+            "line 3",
+            "gateway.pm.namespace: 'Team'",
+        ),
+        (
+            "gateway:\n  streamsPerCaller: 0\n",
+            "line 2",
+            "gateway.streamsPerCaller: must be from 1 to 100",
+        ),
+        (
+            "gateway:\n  proxyHeader: a b\n",
+            "line 2",
+            "gateway.proxyHeader: 'a b'",
         ),
         (
             "tenants:\n  dnsNamespace: Kube\n",

@@ -80,6 +80,7 @@ fn what_an_operator_would_not_heed_is_refused() {
     let some = "watchNamespaces: [team-a]\n";
     let check = |operator| with(some, &["--check-config", operator]).unwrap();
     assert_eq!(check("--operator=tasks"), (true, String::new()));
+    assert_eq!(check("--operator=gateway"), (true, String::new()));
     let (is_success, said) = check("--operator=tenants");
     assert!(
         !is_success && said.contains("watchNamespaces: must be empty"),

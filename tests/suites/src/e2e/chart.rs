@@ -1,5 +1,6 @@
 //! The chart as helm renders it, without a cluster.
 
+mod gateway;
 mod network;
 mod pod_settings;
 mod policies;
@@ -104,6 +105,10 @@ const REFUSED: &[(&str, &str)] = &[
         "operators.tasks.enabled",
     ),
     ("--set operators.tenants.replicas=0", "replicas"),
+    ("--set gateway.replicas=0", "replicas"),
+    ("--set gateway.tlsSecret=Tls", "tlsSecret"),
+    ("--set gateway.service.type=ExternalName", "type"),
+    ("--set config.gateway.pm.namespace=Pm", "namespace"),
     ("--set operators.tenants.enabled=yes", "enabled"),
     (
         "--set operators.tenants.enabled=true --set 'watchNamespaces={a}'",
@@ -202,6 +207,10 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     let start = Instant::now();
     let refused = refuses(&shell).await;
     report.case("refused", start, refused);
+
+    let start = Instant::now();
+    let gateway = gateway::check(&shell).await;
+    report.case("gateway", start, gateway);
 
     let start = Instant::now();
     let rendered = render_all(&shell).await;

@@ -10,6 +10,7 @@ mod events;
 pub(crate) mod first_user;
 mod fixture;
 mod fleet;
+mod gateway;
 mod install;
 mod policies;
 mod processor;
@@ -135,6 +136,11 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 60)]
         quiet: u64,
     },
+    /// The REST API on the real node: every status code, races, tokens, runs to their end, and attacks. Not in CI
+    Gateway {
+        /// Only these cases
+        cases: Vec<String>,
+    },
     /// The chart as it is rendered and, by the README's own commands, as it is installed and used
     Install,
     /// Measure the processor time of operators that were compiled differently, on fake nodes
@@ -205,6 +211,10 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 false,
                 first_user::PARALLEL,
             ))
+        }
+        Command::Gateway { cases } => {
+            let all = gateway::cases();
+            runtime()?.block_on(perform("gateway", all, &cases, false, gateway::PARALLEL))
         }
         Command::Docs { cases } => runtime()?.block_on(suite("docs", &cases)),
         Command::Tasks { cases } => runtime()?.block_on(suite("tasks", &cases)),

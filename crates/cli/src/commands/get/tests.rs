@@ -57,8 +57,8 @@ fn runs_are_a_table() {
     );
     assert_eq!(
         rendered(&question(&TASK_RUN, true, true), &objects[..1]),
-        "NAMESPACE   NAME     PHASE    REASON        VERSION   ATTEMPT   AGE   MESSAGE\n\
-         team        shop-7   Failed   NonZeroExit   2         3         60m   exit code 3\n"
+        "NAMESPACE   NAME     PHASE    REASON        VERSION   ATTEMPT   AGE   STARTED   FINISHED   MESSAGE\n\
+         team        shop-7   Failed   NonZeroExit   2         3         60m                        exit code 3\n"
     );
 }
 
@@ -78,8 +78,8 @@ fn documentation_is_a_table() {
     );
     assert_eq!(
         rendered(&docs(true), &objects),
-        "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE   COMMIT    MESSAGE\n\
-         guide   Succeeded   Succeeded   docs/guide   1         60m   c0535e4   pushed\n"
+        "NAME    PHASE       REASON      BRANCH       ATTEMPT   AGE   STARTED   FINISHED   COMMIT    MESSAGE\n\
+         guide   Succeeded   Succeeded   docs/guide   1         60m                        c0535e4   pushed\n"
     );
     // A watch prints a row again only if more than the age has changed.
     let object = object_of(&DOCS_RUN, &objects[0]);
@@ -153,9 +153,9 @@ fn runs_of_several_kinds_share_their_columns() {
         ),
         (
             true,
-            "NAME            PHASE    REASON        ATTEMPT   AGE   MESSAGE\n\
-             shop-7          Failed   NonZeroExit   3         60m   exit code 3\n\
-             docsrun/guide   Failed   NonZeroExit   3         60m   exit code 3\n",
+            "NAME            PHASE    REASON        ATTEMPT   AGE   STARTED   FINISHED   MESSAGE\n\
+             shop-7          Failed   NonZeroExit   3         60m                        exit code 3\n\
+             docsrun/guide   Failed   NonZeroExit   3         60m                        exit code 3\n",
         ),
     ] {
         let question = question_of(vec![&TASK_RUN, &DOCS_RUN], false, is_wide);

@@ -53,15 +53,15 @@ pub(super) const EDITS: &[Regression] = &[
         bug: "submitting checks first and then writes whether or not the run exists by now",
         edits: &[Edit {
             file: "crates/actions/src/submit.rs",
-            old: "    runs.create(&how, run)\n",
+            old: "    let failed = match runs.create(&how, &run).await {\n",
             new: r#"    if matches!(runs.get_opt(name).await, Ok(None)) {
         let how = kube::api::PatchParams::apply(MANAGER).force();
         return runs
-            .patch(name, &how, &kube::api::Patch::Apply(run))
+            .patch(name, &how, &kube::api::Patch::Apply(&run))
             .await
-            .map_err(|error| Request::about("create", &object, namespace).failed(error));
+            .map_err(|error| request("create").failed(error));
     }
-    runs.create(&how, run)
+    let failed = match runs.create(&how, &run).await {
 "#,
         }],
         suite: Suite::test("actions", "server", Needs::Cluster),
