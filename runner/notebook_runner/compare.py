@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -178,19 +179,20 @@ def _source(cell: Cell) -> str:
 
 def merged(outputs: list[Output], rules: Rules) -> list[Output]:
     """Merges the streams of a cell per name: the kernel splits them at arbitrary times."""
-    found: list[Output] = []
-    streams: dict[str, Output] = {}
+    streams: dict[str, list[str]] = {}
+    for output in outputs:
+        if output.kind == "stream":
+            streams.setdefault(output.name, []).append(output.text)
+    found = []
     for output in outputs:
         if output.kind != "stream":
             found.append(output)
-        elif rules.comparison.is_exact or output.name != "stderr" or rules.compares_stderr:
-            if output.name not in streams:
-                streams[output.name] = dataclasses.replace(output, text="")
-                found.append(streams[output.name])
-            streams[output.name].text += output.text
-    if not rules.comparison.is_exact:
-        for stream in streams.values():
-            stream.text = text.overwritten(stream.text)
+            continue
+        parts = streams.pop(output.name, None)
+        if parts is not None and (rules.comparison.is_exact or output.name != "stderr" or rules.compares_stderr):
+            whole = "".join(parts)
+            whole = whole if rules.comparison.is_exact else text.overwritten(whole)
+            found.append(Output("stream", output.name, whole))
     return found
 
 
@@ -231,10 +233,10 @@ def _compare_value(
     mime: str, golden: Any, run: Any, rules: Comparison, normalizer: text.Normalizer, name: str
 ) -> Outcome:
     if rules.is_exact:
-        # A boolean equals 1 in Python, and 1 equals 1.0.
-        is_equal = repr(golden) == repr(run) or (is_json(mime) and text.json_equal(golden, run, 0, _exact()))
-        is_equal |= mime in images.FORMATS and "".join(golden.split()) == "".join(run.split())
-        return Outcome(None if is_equal else f"{name}: bytes", is_ignored=golden == "")
+        # In Python, 1 equals True and 1.0. Their texts differ.
+        texts = [json.dumps(value, sort_keys=True) if is_json(mime) else value for value in (golden, run)]
+        texts = ["".join(value.split()) for value in texts] if mime in images.FORMATS else texts
+        return Outcome(None if texts[0] == texts[1] else f"{name}: bytes", is_ignored=golden == "")
     if mime in images.FORMATS:
         try:
             found = images.compare(golden, run, mime)
@@ -253,10 +255,6 @@ def _compare_value(
     if not text.texts_equal(left.text, right.text, rules.float_tolerance):
         return Outcome(f"{name}: text", detail=(left.text, right.text))
     return Outcome(is_ignored=left.is_replaced or right.is_replaced or not left.text.strip())
-
-
-def _exact() -> text.Normalizer:
-    return text.Normalizer(Comparison(is_exact=True, ignore=frozenset()))
 
 
 def _noise(golden: Output, run: Output, rules: Comparison) -> str | None:

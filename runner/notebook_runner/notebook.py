@@ -1,5 +1,6 @@
 """Reads notebooks within bounds. A file that cannot be read completely is invalid, never a shorter one."""
 
+import itertools
 import json
 import os
 import stat
@@ -183,6 +184,17 @@ def output(item: dict[str, Any]) -> Output:
         return Output(kind, error=(str(item["ename"]), str(item["evalue"])), traceback=traceback)
     data = {mime: value if is_json(mime) else joined(value) for mime, value in item["data"].items()}
     return Output(kind, data=data)
+
+
+def coalesced(outputs: list[Output]) -> list[Output]:
+    """Joins consecutive parts of a stream, as notebooks store them."""
+    found: list[Output] = []
+    for (kind, name), group in itertools.groupby(outputs, lambda item: (item.kind, item.name)):
+        if kind == "stream":
+            found.append(Output(kind, name, "".join(item.text for item in group)))
+        else:
+            found.extend(group)
+    return found
 
 
 def to_nbformat(item: Output, execution_count: int | None) -> dict[str, Any]:
