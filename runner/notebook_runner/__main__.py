@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,9 @@ from notebook_runner.judge import CellRun, Run, Status, Stop, Verdict, judge
 from notebook_runner.notebook import Notebook, NotebookInvalid, parse, read_file
 from notebook_runner.settings import PatternInvalid, Settings, SettingsError
 from notebook_runner.settings import parse as parse_settings
+
+
+VARIABLES = (("INPUTS", "/inputs"), ("LINK", "/link"), ("SECRETS", "/secrets"), ("REPORT", "/dev/termination-log"))
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,25 @@ class Rejected(Exception):
 
 
 def main() -> int:
+    paths = Paths(*(Path(os.environ.get(f"RUNNER_{name}", default)) for name, default in VARIABLES))
+    try:
+        return _main(paths)
+    except Exception as error:  # noqa: BLE001
+        # The message of an unexpected error may quote a Secret. Without a request to stop, the Pod would never end.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        print(f"error: {type(error).__name__} at {Path(place.filename).name}:{place.lineno}", file=sys.stderr)
+        Link(paths.link).write("stop", {})
+        return 2
+
+
+def _main(paths: Paths) -> int:
     # Process 1 has no default action for this signal.
     signal.signal(signal.SIGTERM, _terminate)
-    variables = (("INPUTS", "/inputs"), ("LINK", "/link"), ("SECRETS", "/secrets"), ("REPORT", "/dev/termination-log"))
-    paths = Paths(*(Path(os.environ.get(f"RUNNER_{name}", default)) for name, default in variables))
     try:
         settings = parse_settings(os.environ.get("RUNNER_SETTINGS", ""))
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
+        Link(paths.link).write("stop", {})
         return 2
     except PatternInvalid as error:
         # The identity is valid; only a pattern is not.
@@ -67,14 +82,16 @@ class Runner:
     def __init__(self, settings: Settings, paths: Paths) -> None:
         self.settings, self.paths = settings, paths
         self.mask = report.Mask(paths.secrets)
+        self.link = Link(paths.link)
 
     def run(self) -> int:
         self._write("Incomplete", {"cell": None}, "the runner started")
+        self.link.hold()
         try:
             notebook, golden = self._inputs()
         except Rejected as error:
             return self.reject(error.stop)
-        kernel = Kernel(Link(self.paths.link), self.settings.kernel or notebook.kernel)
+        kernel = Kernel(self.link, self.settings.kernel or notebook.kernel)
         run = execute(notebook, self.settings, kernel, self._started)
         verdict = judge(run, golden, self.settings)
         early = kernel.stop()
@@ -86,7 +103,7 @@ class Runner:
 
     def reject(self, stop: Stop) -> int:
         """Ends without an execution. The supervisor still needs the request to stop."""
-        Link(self.paths.link).write("stop", {})
+        self.link.write("stop", {})
         self._write("Failed", {"reason": stop.reason, "cell": stop.cell}, stop.message)
         return 1
 

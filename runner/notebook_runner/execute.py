@@ -30,6 +30,7 @@ MAX_OUTPUT = 100 * 1024 * 1024
 MAX_MESSAGE = 4 * MAX_CELL_OUTPUT
 # A throttled kernel may need minutes to import its packages.
 START_SECONDS = 180.0
+PROBE_SECONDS = 60.0
 # The kernel sends the state 'idle' after a cell's last output. Without it, output may be missing.
 IDLE_SECONDS = 10.0
 # A closed connection means that the kernel ended or that zmq closed it. The record of an end follows soon.
@@ -57,6 +58,13 @@ class Link:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+
+    def hold(self) -> None:
+        """Shows the supervisor that the runner lives, until this process ends."""
+        self.held = os.open(
+            self.directory / "runner.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640
+        )
+        fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         temporary = self.directory / f".{name}.{uuid.uuid4().hex}"
@@ -176,7 +184,8 @@ class Kernel:
         """
         self.in_cell = 0
         reply = self._execute({"code": item.cell.source, "store_history": True}, _Collector(item.cell.outputs), timeout)
-        item.execution_count = reply.get("execution_count")
+        count = reply.get("execution_count")
+        item.execution_count = count if isinstance(count, int) else None
         if any(payload.get("source") == "ask_exit" for payload in reply.get("payload") or []):
             raise Ended("KernelDied", "the cell asked the kernel to exit")
         status = Status.SUCCEEDED if reply.get("status") == "ok" else Status.FAILED
@@ -186,7 +195,12 @@ class Kernel:
         """Evaluates a fixed text silently."""
         expressions = {"found": probes.expression(source, number)}
         content = {"code": "", "store_history": False, "silent": True, "user_expressions": expressions}
-        return probes.value(self._execute(content, None, 60.0))
+        try:
+            return probes.value(self._execute(content, None, PROBE_SECONDS))
+        except Ended as error:
+            if error.stop.reason != "CellTimeout":
+                raise
+            return {"error": f"the kernel did not respond within {PROBE_SECONDS:.0f} s"}
 
     def stop(self) -> Stop | None:
         """Asks supervisor and kernel to end; returns why the kernel had ended before, if it had."""

@@ -175,9 +175,9 @@ def _stderr(run: Run, settings: Settings) -> Stop | None:
         line = next((line for line in text.splitlines() if line.strip()), None)
         warning = next((line for line in text.splitlines() if WARNING.search(line)), None)
         if line is not None and settings.checks.fail_on_stderr:
-            return Stop("OutputOnStderr", f"cell {item.cell.index}: {line[:200]}", item.cell.index)
+            return Stop("OutputOnStderr", f"cell {item.cell.index}: {line}", item.cell.index)
         if warning is not None and settings.checks.fail_on_warnings:
-            return Stop("WarningsFound", f"cell {item.cell.index}: {warning[:200]}", item.cell.index)
+            return Stop("WarningsFound", f"cell {item.cell.index}: {warning}", item.cell.index)
     return None
 
 
@@ -199,7 +199,7 @@ def unmet(expected: Expectation, observed: dict[str, Any] | None) -> str | None:
     if observed is None:
         return "the result could not be read: the cell has none, or the kernel is not a Python kernel"
     if "error" in observed:
-        return f"the result could not be read: {str(observed['error'])[:200]}"
+        return f"the result could not be read: {observed['error']}"
     names = (observed.get("type"), observed.get("qualified"))
     if expected.type is not None and expected.type not in names:
         return f"the type is {names[0]}, expected {expected.type}"

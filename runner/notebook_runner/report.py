@@ -24,6 +24,8 @@ LINE = 4096
 # The operator decompresses the result, so its size is limited, too.
 MAX_PLAIN = 16 * 1024 * 1024
 EXCERPT = 160
+# Characters of a text that a difference keeps for `orc diff`.
+KEPT = 16 * 1024
 MASK = "***"
 # A shorter value, as "1" or "yes", is part of ordinary text everywhere.
 SHORTEST_SECRET = 4
@@ -78,7 +80,7 @@ def report(settings: Settings, outcome: str, values: dict[str, Any], message: st
 
 
 def result(run: Run, verdict: Verdict, notebook: Notebook, settings: Settings, mask: Mask) -> dict[str, Any]:
-    """Returns the full result. All texts of the notebook are masked."""
+    """Returns the full result. Texts are masked before they are cut: a part of a Secret would not be found."""
     matches = verdict.comparison.matches
     cells = [
         {
@@ -96,8 +98,8 @@ def result(run: Run, verdict: Verdict, notebook: Notebook, settings: Settings, m
             "diffType": found.kind,
             "class": found.klass,
             "rule": mask.text(found.rule),
-            "expected": mask.text(found.expected),
-            "actual": mask.text(found.actual),
+            "expected": mask.text(found.expected)[:KEPT],
+            "actual": mask.text(found.actual)[:KEPT],
         }
         for found in verdict.comparison.differences
     ]
@@ -110,12 +112,14 @@ def result(run: Run, verdict: Verdict, notebook: Notebook, settings: Settings, m
         "image": settings.image,
         "outcome": "Failed" if verdict.reason else "Succeeded",
         "reason": verdict.reason,
-        "message": mask.text(verdict.message),
+        "message": mask.text(verdict.message)[:KEPT],
         "counts": verdict.counts,
         "classes": verdict.comparison.classes(),
         "results": cells,
         "diffs": differences,
-        "expectations": [{"cell": cell, "error": mask.text(error or "")} for cell, error in verdict.expectations],
+        "expectations": [
+            {"cell": cell, "error": mask.text(error or "")[:EXCERPT]} for cell, error in verdict.expectations
+        ],
         "truncated": [],
     }
     return full | {"notebook": mask.value(executed(run, notebook, settings))} if settings.store == "Full" else full
@@ -126,6 +130,9 @@ def executed(run: Run, notebook: Notebook, settings: Settings) -> dict[str, Any]
     document = copy.deepcopy(notebook.raw)
     recorded = {"image": settings.image, "commit": settings.commit, "packages": run.packages}
     document["metadata"]["orchestrator"] = recorded
+    for cell in document["cells"]:
+        if cell["cell_type"] == "code":
+            cell |= {"execution_count": None, "outputs": []}
     for item in run.cells:
         cell = document["cells"][item.cell.index]
         cell["execution_count"] = item.execution_count

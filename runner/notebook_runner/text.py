@@ -13,7 +13,8 @@ from notebook_runner.settings import Comparison, PatternInvalid
 PATTERN_SECONDS = 1.0
 
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_=>78])")
-SVG_VARYING = re.compile(r"""\s(?:id|clip-path|(?:xlink:)?href)="#?[^"]*"|url\(#[^)]*\)|<dc:date>[^<]*</dc:date>""")
+# A reference to data has the pixels of an image, so only references to IDs vary.
+SVG_VARYING = re.compile(r"""\s(?:id="[^"]*"|(?:xlink:)?href="#[^"]*")|url\(#[^)]*\)|<dc:date>[^<]*</dc:date>""")
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?"
 _ZONE = r"(?:\s?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})\b)?"
@@ -30,7 +31,7 @@ NORMALIZED = {
     ),
     "addresses": re.compile(r"(?<=\bat )0x[0-9a-fA-F]+\b|\b0x[0-9a-fA-F]{9,16}\b"),
     "uuids": re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"),
-    "paths": re.compile(r"(?<![\w/.:])(?:/[\w.@+~-]+){2,}/?"),
+    "paths": re.compile(r"(?<![\w/.:+])(?:/[\w.@+~-]+){2,}/?"),
 }
 TOKEN = re.compile(
     r"""(?P<blank>[ \t]+)

@@ -237,6 +237,13 @@ SIMPLE: list[tuple[Any, ...]] = [
      mime("image/svg+xml", SVG.format(id="q2", date="2026", y="4.5")), OK),
     ("svg-path", mime("image/svg+xml", SVG.format(id="p1", date="2025", y="4.5")),
      mime("image/svg+xml", SVG.format(id="p1", date="2025", y="9.5")), MISS, UNKNOWN),
+    ("F17-svg-embedded-pixels", mime("image/svg+xml", '<svg><image href="data:image/png;base64,AAAA"/></svg>'),
+     mime("image/svg+xml", '<svg><image href="data:image/png;base64,BBBB"/></svg>'), MISS, UNKNOWN),
+    ("F17-gif-bytes-like-a-path", mime("image/gif", "+/abc/def/x"), mime("image/gif", "+/abd/deg/x"), MISS, UNKNOWN,
+     ignore("paths")),
+    ("F17-html-pixels-like-a-path", show(text_html="<img src='data:image/png;base64,+/abc/def/x'>"),
+     show(text_html="<img src='data:image/png;base64,+/abd/deg/x'>"), MISS, UNKNOWN, ignore("paths")),
+    ("gif-split-into-lines", mime("image/gif", "R0lG\nODlh"), mime("image/gif", "R0lGODlh"), OK),
     ("widget", mime(WIDGET, {"model_id": "a"}), mime(WIDGET, {"model_id": "b"}), OK),
     ("widget-becomes-text", mime(WIDGET, {"model_id": "a"}), res("b"), MISS, UNKNOWN),
     ("pdf-bytes", mime("application/pdf", "aGVsbG8="), mime("application/pdf", "aGVsbG9v"), MISS, UNKNOWN),
@@ -410,14 +417,18 @@ FILES: list[tuple[str, Callable[[bytes], bytes], str]] = [
 ]  # fmt: skip
 
 
+def _filled(row: list[Any], default: list[Any]) -> list[Any]:
+    return row + default[len(row) :]
+
+
 def _all() -> list[Pair]:
     found = []
     for name, golden, run, reason, *rest in SIMPLE:
-        klass, settings = [*rest, *(None, {})[len(rest) :]]
+        klass, settings = _filled(rest, [None, {}])
         pair = _encode(document([ANCHOR, golden])), document([ANCHOR, run])
         found.append(Pair(name, *pair, reason, klass, settings or {}))
     for name, golden, run, reason, *rest in WHOLE:
-        klass, settings, options = [*rest, *(None, {}, {})[len(rest) :]]
+        klass, settings, options = _filled(rest, [None, {}, {}])
         found.append(
             Pair(name, _encode(document(golden, **options)), document(run, **options), reason, klass, settings or {})
         )

@@ -1,12 +1,13 @@
 """A kernel that sends recorded outputs, and can break the protocol in ways in which a real kernel cannot be made to.
 
-It reads the notebook named by REPLAY and answers the n-th request for a source with the outputs of the n-th cell with
-this source. A cell with the key `replay` in its metadata also does one of: `exit`, `freeze`, `no-idle`, `gap`,
-`no-reply`, `aborted`, `unsigned`, `garbage`, `cut`, `many`.
+It reads the notebook named by REPLAY, by default `replay.json` in its directory. It answers the n-th request for a
+source with the outputs of the n-th cell with this source. A cell with the key `replay` in its metadata also does one
+of: `exit`, `freeze`, `no-idle`, `gap`, `no-reply`, `unsigned`, `garbage`, `cut`, `many`.
 """
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -108,5 +109,7 @@ class Replay:
 
 
 if __name__ == "__main__":
-    cells = json.loads(Path(os.environ["REPLAY"]).read_text())["cells"]
+    # Other tools interrupt a kernel before they shut it down.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cells = json.loads(Path(os.environ.get("REPLAY", "replay.json")).read_text())["cells"]
     Replay(json.loads(Path(sys.argv[1]).read_text()), cells).serve()

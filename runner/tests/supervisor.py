@@ -29,7 +29,7 @@ def main(link: Path) -> int:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as kernel:
         asked: float | None = None
         while kernel.poll() is None:
-            if asked is None and (link / "stop").exists():
+            if asked is None and ((link / "stop").exists() or has_lost_its_runner(link)):
                 asked = time.monotonic()
             if asked is not None and time.monotonic() - asked > GRACE:
                 kernel.kill()
@@ -40,6 +40,15 @@ def main(link: Path) -> int:
     record = {"code": max(code, 0), "signal": -code if code < 0 else None, "oomKills": kills, "requested": requested}
     write(link, record)
     return 0 if requested else 1
+
+
+def has_lost_its_runner(link: Path) -> bool:
+    with (link / "runner.lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def write(link: Path, record: dict[str, object]) -> None:

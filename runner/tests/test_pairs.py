@@ -1,12 +1,13 @@
 """The pairs: the verdict and the class of each, and a pair or a test for each false success of the specification."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from notebook_runner.compare import Match
 from tests import image_pairs
-from tests.pairs import PAIRS, Pair
+from tests.pairs import PAIRS, Pair, cell, document, out
 from tests.recorded import judged
 
 TESTS = Path(__file__).parent
@@ -43,6 +44,20 @@ def test_pair(pair: Pair) -> None:
         assert counts["compared"] >= 1
         assert counts["matched"] + counts["ignored"] == counts["total"]
         assert verdict.comparison.count(Match.MISMATCHED) == 0
+
+
+def test_r65_whole_notebooks_are_compared() -> None:
+    named = {pair.name: pair for pair in PAIRS}
+    for name in ("F17-cut-after-50-lines", "F17-run-cut-after-50-lines", "F14-middle-line-lost"):
+        assert judged(named[name])[0] == "Mismatch"
+    # The outputs of all successful cells are compared, not only of the first or the last.
+    for place in range(3):
+        cells = [cell(f"c{number}()", out(f"{number}\n")) for number in range(3)]
+        changed = [cell(f"c{number}()", out(f"{number + (number == place)}\n")) for number in range(3)]
+        pair = Pair("r65", json.dumps(document(cells)).encode(), document(changed), "Mismatch")
+        reason, _, verdict = judged(pair)
+        assert verdict is not None
+        assert (reason, verdict.cell, verdict.counts["matched"]) == ("Mismatch", place, 2)
 
 
 def test_there_are_200_pairs_and_100_must_fail() -> None:

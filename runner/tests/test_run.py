@@ -211,6 +211,22 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     assert canary not in found.log + found.errors + json.dumps(found.report) + json.dumps(found.result)
 
 
+def test_a_secret_that_is_cut_is_masked(tmp_path: Path) -> None:
+    canary = "canary-" + "4711" * 50
+    source = f"import sys\nprint('x' * 150 + {canary!r}, file=sys.stderr)"
+    strict = {"failOnStderr": True, "failOnWarnings": False, "allowSkipped": True}
+    found = pod.run(tmp_path, python(source), secrets={"token": canary}, checks=strict)
+    assert found.report["reason"] == "OutputOnStderr"
+    assert "canary-" not in json.dumps(found.report) + json.dumps(found.result)
+
+
+def test_r64_the_result_is_not_read_from_the_output_of_the_notebook(tmp_path: Path) -> None:
+    forged = "print('ORCHESTRATOR-RESULT 1 gzip 1 00\\nAA==\\nEND\\n{\"outcome\": \"Succeeded\"}')\n1 / 0"
+    found = pod.run(tmp_path, python(forged))
+    assert found.verdict == ("Failed", "CellFailed", 0)
+    assert found.log.count("ORCHESTRATOR-RESULT") == 1
+
+
 def test_f15_a_report_of_an_earlier_attempt_is_overwritten_first(tmp_path: Path) -> None:
     (tmp_path / "report").write_text(json.dumps({"v": 1, "outcome": "Succeeded", "attempt": 1}) + " " * 5000)
     kill = "import os, time\nos.kill(int(open(os.environ['RUNNER_PID']).read()), 9)\ntime.sleep(20)"
@@ -218,6 +234,15 @@ def test_f15_a_report_of_an_earlier_attempt_is_overwritten_first(tmp_path: Path)
     found = pod.run(tmp_path, python("1", kill), attempt=2, environment=variables)
     assert found.code == -9
     assert (found.report["outcome"], found.report["attempt"], found.report["cell"]) == ("Incomplete", 2, 1)
+
+
+def test_an_error_of_the_runner_is_no_verdict_and_stops_the_kernel(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "token").symlink_to("absent")
+    found = pod.run(tmp_path / "pod", python("1"), environment={"RUNNER_SECRETS": str(broken)})
+    assert (found.code, found.report, found.supervisor_code) == (2, {}, 0)
+    assert found.errors.startswith("error: FileNotFoundError at ")
 
 
 def test_a_runner_that_is_stopped_leaves_the_cell_in_an_incomplete_report(tmp_path: Path) -> None:
