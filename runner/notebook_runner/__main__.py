@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,6 @@ from notebook_runner.judge import CellRun, Run, Status, Stop, Verdict, judge
 from notebook_runner.notebook import Notebook, NotebookInvalid, parse, read_file
 from notebook_runner.settings import PatternInvalid, Settings, SettingsError
 from notebook_runner.settings import parse as parse_settings
-
 
 VARIABLES = (("INPUTS", "/inputs"), ("LINK", "/link"), ("SECRETS", "/secrets"), ("REPORT", "/dev/termination-log"))
 
@@ -51,7 +51,8 @@ def main() -> int:
         # The message of an unexpected error may quote a Secret. Without a request to stop, the Pod would never end.
         place = traceback.extract_tb(error.__traceback__)[-1]
         print(f"error: {type(error).__name__} at {Path(place.filename).name}:{place.lineno}", file=sys.stderr)
-        Link(paths.link).write("stop", {})
+        with suppress(OSError):
+            Link(paths.link).write("stop", {})
         return 2
 
 
@@ -119,10 +120,8 @@ class Runner:
             if not compare.has_outputs(golden):
                 raise Rejected("GoldenEmpty", "the golden notebook has no outputs; execute it and commit it")
         content = self._read("notebook.ipynb", "NotebookNotFound")
-        if (self.settings.commit, hashlib.sha256(content).hexdigest()) != (
-            source.get("commit"),
-            source.get("notebookSha256"),
-        ):
+        expected = self.settings.commit, hashlib.sha256(content).hexdigest()
+        if expected != (source.get("commit"), source.get("notebookSha256")):
             raise Rejected("NotebookNotFound", "the notebook is not the file of the resolved commit")
         return self._parse(content, "notebook"), golden
 

@@ -154,10 +154,8 @@ def _align(
 ) -> Iterator[tuple[Cell | None, Cell | None]]:
     if not keys:
         for position in range(max(len(golden), len(run))):
-            yield (
-                golden[position] if position < len(golden) else None,
-                run[position] if position < len(run) else None,
-            )
+            left_cell = golden[position] if position < len(golden) else None
+            yield left_cell, run[position] if position < len(run) else None
         return
     left, right = [keys[0](cell) for cell in golden], [keys[0](cell) for cell in run]
     # The time of difflib grows with the square of the cells that repeat; most notebooks are equal at once.

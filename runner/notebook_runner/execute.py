@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +202,15 @@ class Kernel:
                 raise
             return {"error": f"the kernel did not respond within {PROBE_SECONDS:.0f} s"}
 
+    def disconnect(self) -> None:
+        """Stops reading. A kernel that still floods its output would otherwise fill the memory of the runner."""
+        self.iopub.disable_monitor()
+        for channel in (self.iopub, self.shell):
+            channel.close(linger=0)
+
     def stop(self) -> Stop | None:
         """Asks supervisor and kernel to end; returns why the kernel had ended before, if it had."""
+        before = self.link.exit()
         try:
             self.link.write("stop", {})
             self.session.send(self.control, "shutdown_request", {"restart": False})
@@ -214,7 +221,7 @@ class Kernel:
                 time.sleep(0.05)
             if record is None:
                 return Stop("KernelDied", f"the kernel did not end within {STOP_SECONDS:.0f} s of the request")
-            return None if record.get("requested") is True else ended(record).stop
+            return None if before is None and record.get("requested") is True else ended(record).stop
         finally:
             self.context.destroy(linger=500)
 
@@ -358,18 +365,16 @@ def execute(notebook: Notebook, settings: Settings, kernel: Kernel, on_start: Ca
         run.stop = dataclasses.replace(error.stop, cell=item.cell.index if item else None)
         if item is not None and item.status is not Status.SKIPPED:
             item.status, item.error = Status.FAILED, error.stop.message
+    finally:
+        kernel.disconnect()
     for item in cells:
         item.cell.outputs = coalesced(item.cell.outputs)
     return run
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for entry in sockets:
             entry.bind(("127.0.0.1", 0))
         return [int(entry.getsockname()[1]) for entry in sockets]
-    finally:
-        for entry in sockets:
-            with suppress(OSError):
-                entry.close()

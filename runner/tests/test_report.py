@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,16 @@ def test_a_frame_is_at_most_700_kib() -> None:
     lines = list(report.frame(content))
     assert sum(len(line) + 1 for line in lines) <= 700 * 1024
     assert max(len(line) for line in lines) <= 4096
+
+
+def test_a_secret_with_many_lines_is_masked_quickly(tmp_path: Path) -> None:
+    lines = [noise(40)[:-2] + f"{number:05}" for number in range(20_000)]
+    (tmp_path / "many").write_text("\n".join(lines))
+    (tmp_path / "inner").write_text(lines[7][5:20])
+    start = time.process_time()
+    masked = report.Mask(tmp_path).text("an ordinary text " * 100_000 + lines[7])
+    assert masked.endswith("text ***")
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize(
