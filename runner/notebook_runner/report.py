@@ -7,12 +7,11 @@ import hashlib
 import html
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-import regex
 
 from notebook_runner.judge import Run, Status, Verdict
 from notebook_runner.notebook import Notebook, to_nbformat
@@ -40,9 +39,8 @@ class Mask:
         for folder, _, names in os.walk(directory):
             for name in names:
                 forms |= _forms((Path(folder) / name).read_bytes())
-        forms = {form for form in forms if len(form) >= SHORTEST_SECRET}
-        # A named list is a set: a Secret with many lines does not slow the search down.
-        self.pattern = regex.compile(r"\L<forms>", forms=forms) if forms else None
+        found = [form for form in forms if len(form) >= SHORTEST_SECRET]
+        self.pattern = re.compile(_alternatives(found, SHORTEST_SECRET - 1)) if found else None
 
     def text(self, text: str) -> str:
         return self.pattern.sub(MASK, text) if self.pattern else text
@@ -57,6 +55,18 @@ class Mask:
             return value
         masked = self.text(str(value))
         return value if masked == str(value) else masked
+
+
+def _alternatives(forms: list[str], depth: int) -> str:
+    """Returns a pattern that branches by character: the lines of a large Secret are not all tried at each place."""
+    if depth == 0:
+        # A value that contains another one must be replaced first.
+        return "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+    branches: dict[str, list[str]] = {}
+    for form in forms:
+        branches.setdefault(form[0], []).append(form[1:])
+    parts = [f"{re.escape(first)}(?:{_alternatives(rest, depth - 1)})" for first, rest in branches.items()]
+    return "|".join(parts)
 
 
 def _forms(content: bytes) -> set[str]:

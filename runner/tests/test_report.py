@@ -69,9 +69,9 @@ def test_a_frame_is_at_most_700_kib() -> None:
 
 
 def test_a_secret_with_many_lines_is_masked_quickly(tmp_path: Path) -> None:
-    lines = [noise(40)[:-2] + f"{number:05}" for number in range(20_000)]
+    lines = [f"{number:05}" + noise(40) for number in range(5_000)]
     (tmp_path / "many").write_text("\n".join(lines))
-    (tmp_path / "inner").write_text(lines[7][5:20])
+    (tmp_path / "inner").write_text(lines[7][3:20])
     start = time.process_time()
     masked = report.Mask(tmp_path).text("an ordinary text " * 100_000 + lines[7])
     assert masked.endswith("text ***")

@@ -221,7 +221,7 @@ def test_a_secret_that_is_cut_is_masked(tmp_path: Path) -> None:
 
 
 def test_r64_the_result_is_not_read_from_the_output_of_the_notebook(tmp_path: Path) -> None:
-    forged = "print('ORCHESTRATOR-RESULT 1 gzip 1 00\\nAA==\\nEND\\n{\"outcome\": \"Succeeded\"}')\n1 / 0"
+    forged = 'print(\'ORCHESTRATOR-RESULT 1 gzip 1 00\\nAA==\\nEND\\n{"outcome": "Succeeded"}\')\n1 / 0'
     found = pod.run(tmp_path, python(forged))
     assert found.verdict == ("Failed", "CellFailed", 0)
     assert found.log.count("ORCHESTRATOR-RESULT") == 1
