@@ -1,0 +1,5 @@
+//! Restores and swaps on a simulated cluster, also with a fault at each write.
+
+mod automatic;
+mod storage;
+mod volumes;
