@@ -21,6 +21,7 @@
 
 mod address;
 mod askpass;
+mod bind;
 mod child;
 mod clone;
 mod collect;
@@ -85,6 +86,9 @@ pub fn run(
     if arguments.first().is_some_and(|name| name == "probe") {
         return tried(&environment, out);
     }
+    if arguments.first().is_some_and(|name| name == "bind") {
+        return bound(out);
+    }
     let step = match arguments.as_slice() {
         [name] => Step::parse(name),
         _ => None,
@@ -92,7 +96,7 @@ pub fn run(
     let Some(step) = step else {
         return told(
             out,
-            "usage: step clone|publish|commit, with settings in STEP_* variables, or step probe, in PROBE_*",
+            "usage: step clone|publish|commit, with settings in STEP_* variables, or step probe, in PROBE_*, or step bind",
         );
     };
     let Some(report) = environment.get(&OsString::from(REPORT)).map(PathBuf::from) else {
@@ -158,6 +162,17 @@ fn tried(environment: &Environment, out: &mut dyn Write) -> ExitCode {
     match write_in_place(&path, &text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => told(out, &format!("cannot write '{}': {error}", path.display())),
+    }
+}
+
+/// Compares the volumes that a binder Pod mounts.
+fn bound(out: &mut dyn Write) -> ExitCode {
+    let (is_empty, text) = bind::compare(Path::new("/old"), Path::new("/new"));
+    ProgressLog::new(out, "bind").line(&text);
+    if is_empty {
+        ExitCode::from(bind::EMPTY)
+    } else {
+        ExitCode::SUCCESS
     }
 }
 
