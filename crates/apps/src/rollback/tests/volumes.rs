@@ -344,10 +344,10 @@ fn the_temporary_claim_repeats_class_and_modes() {
     };
     let settings = StepSettings::default();
     let step = restore::next(&OWNER, &settings, &storage.planned, &seen);
-    let RestoreStep::Act(effect, _) = step else {
+    let RestoreStep::Act(effect, _) = &step else {
         panic!("{step:?}");
     };
-    let api::decide::Effect::Ensure(manifest) = *effect else {
+    let api::decide::Effect::Ensure(manifest) = effect.as_ref() else {
         panic!("{effect:?}");
     };
     assert_eq!(
