@@ -6,14 +6,80 @@
 //! - The replaced volumes are retained.
 //!
 //! # Caveats
-//! The kind is not installed by the chart, and it has no controller.
+//! The kind is not installed by the chart, and it has no controller. Nothing makes its plan yet: a request without one
+//! fails at the deadline of `Plan`.
 
 pub mod automatic;
+mod phases;
 pub mod restore;
+mod shared;
 pub mod swap;
 #[cfg(test)]
 mod tests;
 pub mod volume;
+pub mod world;
+
+use api::{
+    Reason, Verdict,
+    apps::{RollbackPhase, RollbackPlan, RollbackRequest, RollbackRequestStatus},
+    decide::{Decision, Input},
+};
+
+use self::{phases::Volumes, world::RollbackWorld};
+
+/// A decision about a RollbackRequest.
+pub type RollbackDecision = Decision<RollbackRequestStatus>;
+
+/// Decides the effects for a request, and its status.
+#[must_use]
+pub fn decide(input: &Input<'_, RollbackRequest, RollbackWorld>) -> RollbackDecision {
+    let stored = input.object.status.clone().unwrap_or_default();
+    let is_deleting = input.object.metadata.deletion_timestamp.is_some();
+    let phase = stored.phase.unwrap_or(RollbackPhase::Pending);
+    let plan = stored.plan.clone();
+    let volumes = |plan: Option<RollbackPlan>| Volumes {
+        input,
+        stored: stored.clone(),
+        plan: plan.unwrap_or_default(),
+    };
+    match phase {
+        RollbackPhase::Plan if !is_deleting => without_plan(input, &stored),
+        RollbackPhase::VolumeRestore if !is_deleting => volumes(plan).restore(),
+        RollbackPhase::VolumeSwap => volumes(plan).swap(),
+        RollbackPhase::Undo => volumes(plan).undo(),
+        RollbackPhase::Pending
+        | RollbackPhase::Plan
+        | RollbackPhase::Suspend
+        | RollbackPhase::ScaleDown
+        | RollbackPhase::VolumeRestore
+        | RollbackPhase::GitRevert
+        | RollbackPhase::Reconcile
+        | RollbackPhase::HealthCheck
+        | RollbackPhase::Succeeded
+        | RollbackPhase::Failed => shared::decide(input),
+    }
+}
+
+/// Waits for a plan, or begins with the stored one.
+fn without_plan(
+    input: &Input<'_, RollbackRequest, RollbackWorld>,
+    stored: &RollbackRequestStatus,
+) -> RollbackDecision {
+    if stored.plan.is_some() {
+        let verdict = Verdict::working(Reason::Suspending, "suspends Flux");
+        return Decision::status_only(stored.clone(), RollbackPhase::Suspend, verdict)
+            .requeue_at(input.now);
+    }
+    let message = "no plan was made";
+    let (phase, verdict) = if input.overdue {
+        let verdict = Verdict::failed(Reason::PlanTimeout, message);
+        (RollbackPhase::Failed, verdict)
+    } else {
+        let verdict = Verdict::working(Reason::Planning, message);
+        (RollbackPhase::Plan, verdict)
+    };
+    Decision::status_only(stored.clone(), phase, verdict).remove_finalizer()
+}
 
 /// The RollbackRequest that owns an object.
 #[derive(Debug, Clone, Copy)]

@@ -97,6 +97,8 @@ pub struct RollbackRequestStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollbackPlan {
+    /// Name of the ManagedApp.
+    pub app: String,
     /// Name of the UpgradeRequest.
     pub upgrade: String,
     /// UID of the UpgradeRequest.
