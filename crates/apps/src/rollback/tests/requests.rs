@@ -172,7 +172,8 @@ fn a_restore_without_progress_is_undone() {
 /// A Flux object without the lock ends the restore, after a read from the API server.
 #[test]
 fn a_restore_needs_the_locks() {
-    let live = &world().flux[0];
+    let before = world();
+    let live = &before.flux[0];
     let plan = RollbackPlan {
         change: UpgradePlan {
             flux_objects: vec![PlannedFluxObject {
