@@ -25,7 +25,7 @@ use api::{
     decide::{Decision, Input},
 };
 
-use self::{phases::Volumes, world::RollbackWorld};
+use self::{phases::Volumes, volume::VolumeObjects, world::RollbackWorld};
 
 /// A decision about a RollbackRequest.
 pub type RollbackDecision = Decision<RollbackRequestStatus>;
@@ -58,6 +58,13 @@ pub fn decide(input: &Input<'_, RollbackRequest, RollbackWorld>) -> RollbackDeci
         | RollbackPhase::Succeeded
         | RollbackPhase::Failed => shared::decide(input),
     }
+}
+
+/// Returns the progress of the restores: a text that changes with each step. Neither an error nor an Event is a step.
+#[must_use]
+pub fn progress(world: &RollbackWorld) -> Option<String> {
+    let steps: Vec<String> = world.volumes.iter().map(VolumeObjects::progress).collect();
+    (!steps.is_empty()).then(|| steps.join("\n"))
 }
 
 /// Waits for a plan, or begins with the stored one.

@@ -2,7 +2,7 @@
 //! rollback: its `from` and `to` are exchanged.
 
 use api::{
-    Verdict,
+    Reason, Verdict,
     apps::{
         ROLLBACK_REQUEST, RollbackFailure, RollbackPhase, RollbackRequest, RollbackRequestStatus,
         TargetVersion, UpgradeFailure, UpgradePhase, UpgradeRequest, UpgradeRequestSpec,
@@ -53,6 +53,9 @@ fn with_upgrade(
     let phase = phase_after(now, decision.phase);
     let mut decision = decision.map_status(phase, |status| as_rollback(stored, status));
     decision.effects = decision.effects.into_iter().map(relabel).collect();
+    if let Some((reason, message)) = entered(phase).filter(|_| now != phase) {
+        decision.verdict = Verdict::working(reason, message);
+    }
     let plan = decision.status.plan.as_ref();
     if now == RollbackPhase::HealthCheck
         && phase == RollbackPhase::Succeeded
@@ -65,6 +68,27 @@ fn with_upgrade(
         ));
     }
     decision
+}
+
+/// Returns reason and message for the entry of a phase that an upgrade calls differently.
+fn entered(phase: RollbackPhase) -> Option<(Reason, &'static str)> {
+    match phase {
+        RollbackPhase::VolumeRestore => Some((Reason::Restoring, "restores the snapshots")),
+        RollbackPhase::GitRevert => Some((
+            Reason::Reverting,
+            "pushes the commit with the version from before",
+        )),
+        RollbackPhase::VolumeSwap => Some((Reason::Swapping, "swaps the volumes")),
+        RollbackPhase::Pending
+        | RollbackPhase::Plan
+        | RollbackPhase::Suspend
+        | RollbackPhase::ScaleDown
+        | RollbackPhase::Reconcile
+        | RollbackPhase::HealthCheck
+        | RollbackPhase::Undo
+        | RollbackPhase::Succeeded
+        | RollbackPhase::Failed => None,
+    }
 }
 
 fn input_of<'a>(

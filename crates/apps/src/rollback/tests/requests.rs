@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::storage::OWNER;
 use crate::{
     rollback::{
-        RollbackDecision, decide,
+        self, RollbackDecision, decide,
         shared::{phase_after, phase_before},
         volume::{Binder, LiveClaim, LiveVolume, VolumeObjects},
         world::RollbackWorld,
@@ -148,6 +148,7 @@ fn restored_volumes_are_stored_before_the_commit() {
     };
     assert_eq!(decision.status.restored, [expected]);
     assert!(decision.status.intent.is_some());
+    assert_eq!(decision.verdict.reason.name(), "Reverting");
     assert!(decision.effects.is_empty());
 }
 
@@ -167,6 +168,47 @@ fn a_restore_without_progress_is_undone() {
     let failure = decision.status.failure.unwrap();
     assert_eq!(failure.phase, RollbackPhase::VolumeRestore);
     assert_eq!(failure.reason, "RestoreNoProgress");
+}
+
+/// S1.11: each step of the storage system extends the time of a restore.
+#[test]
+fn s1_11_a_step_of_a_restore_is_progress() {
+    let progress = |volume: VolumeObjects| {
+        let mut operation = world();
+        operation.snapshots = Snapshots::NotInstalled;
+        rollback::progress(&RollbackWorld {
+            upgrade: None,
+            operation,
+            volumes: vec![volume],
+            settings: StepSettings::default(),
+        })
+    };
+    let mut pending = restored();
+    if let Some(claim) = &mut pending.temporary {
+        claim.is_bound = false;
+        claim.volume = None;
+    }
+    let mut running = pending.clone();
+    if let Some(binder) = &mut running.binder {
+        binder.phase = "Running".to_owned();
+    }
+    let all = [
+        VolumeObjects::default(),
+        pending.clone(),
+        running,
+        restored(),
+    ];
+    let all: Vec<Option<String>> = all.map(progress).into();
+    for (index, one) in all.iter().enumerate() {
+        assert!(one.is_some());
+        assert!(!all[..index].contains(one), "{one:?}");
+    }
+    // An error is no progress.
+    let mut failing = pending.clone();
+    if let Some(binder) = &mut failing.binder {
+        binder.cause = Some("ImagePullBackOff".to_owned());
+    }
+    assert_eq!(progress(failing), progress(pending));
 }
 
 /// A Flux object without the lock ends the restore, after a read from the API server.
