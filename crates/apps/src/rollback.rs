@@ -72,6 +72,11 @@ fn without_plan(
     input: &Input<'_, RollbackRequest, RollbackWorld>,
     stored: &RollbackRequestStatus,
 ) -> RollbackDecision {
+    if stored.plan.is_some() && input.object.spec.dry_run {
+        let verdict = Verdict::succeeded("the plan is made. Nothing was changed");
+        return Decision::status_only(stored.clone(), RollbackPhase::Succeeded, verdict)
+            .remove_finalizer();
+    }
     if stored.plan.is_some() {
         let verdict = Verdict::working(Reason::Suspending, "suspends Flux");
         return Decision::status_only(stored.clone(), RollbackPhase::Suspend, verdict)

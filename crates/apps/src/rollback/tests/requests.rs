@@ -135,6 +135,23 @@ fn the_shared_phases_lead_to_the_phases_of_a_rollback() {
     }
 }
 
+/// R36: a dry run ends with its plan, and never has a finalizer.
+#[test]
+fn r36_a_dry_run_of_a_rollback_changes_nothing() {
+    for (dry_run, expected) in [
+        (true, RollbackPhase::Succeeded),
+        (false, RollbackPhase::Suspend),
+    ] {
+        let mut request = request(RollbackPhase::Plan, one_volume());
+        request.spec.dry_run = dry_run;
+        let decision = decided(&request, VolumeObjects::default(), false, false);
+        assert_eq!(decision.phase, expected);
+        assert!(decision.effects.is_empty() && decision.claims.is_empty());
+        let is_released = matches!(decision.finalizer, FinalizerAction::Remove { .. });
+        assert_eq!(is_released, dry_run);
+    }
+}
+
 /// The restored volumes are stored together with the intent to push, so the commit comes before any deletion.
 #[test]
 fn restored_volumes_are_stored_before_the_commit() {
