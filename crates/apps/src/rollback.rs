@@ -10,6 +10,7 @@
 //! fails at the deadline of `Plan`.
 
 pub mod automatic;
+pub mod available;
 mod phases;
 pub mod restore;
 mod shared;
@@ -81,6 +82,14 @@ fn without_plan(
         let verdict = Verdict::working(Reason::Suspending, "suspends Flux");
         return Decision::status_only(stored.clone(), RollbackPhase::Suspend, verdict)
             .requeue_at(input.now);
+    }
+    let name = &input.object.spec.upgrade_request_ref.name;
+    let upgrade = input.world.upgrade.as_deref();
+    if let Some(problem) = available::objection(name, upgrade, &input.world.snapshots) {
+        let message = format!("{}. Nothing was changed", problem.message);
+        let verdict = Verdict::failed(problem.reason, message);
+        return Decision::status_only(stored.clone(), RollbackPhase::Failed, verdict)
+            .remove_finalizer();
     }
     let message = "no plan was made";
     let (phase, verdict) = if input.overdue {

@@ -105,6 +105,7 @@ fn decided(
         object: request,
         world: &RollbackWorld {
             upgrade: None,
+            snapshots: Vec::new(),
             operation,
             volumes: vec![volume],
             settings: StepSettings::default(),
@@ -195,6 +196,7 @@ fn s1_11_a_step_of_a_restore_is_progress() {
         operation.snapshots = Snapshots::NotInstalled;
         rollback::progress(&RollbackWorld {
             upgrade: None,
+            snapshots: Vec::new(),
             operation,
             volumes: vec![volume],
             settings: StepSettings::default(),

@@ -46,7 +46,7 @@ fn shop(name: &str) -> NamespacedName {
     NamespacedName::new("shop", name)
 }
 
-pub(in crate::upgrade) fn request() -> UpgradeRequest {
+pub(crate) fn request() -> UpgradeRequest {
     let mut request = UpgradeRequest::new(
         "up",
         UpgradeRequestSpec {
