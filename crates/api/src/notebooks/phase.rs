@@ -47,11 +47,11 @@ mod tests {
         use NotebookPhase::{Failed, Initializing, Pending, Running, Succeeded, ValidationRunning};
         for (phase, next) in [
             (Initializing, &[ValidationRunning, Succeeded, Failed][..]),
-            (ValidationRunning, &[Succeeded, Failed]),
-            (Succeeded, &[]),
-            (Failed, &[]),
-            (Pending, &[Initializing]),
-            (Running, &[Initializing]),
+            (ValidationRunning, &[Succeeded, Failed][..]),
+            (Succeeded, &[][..]),
+            (Failed, &[][..]),
+            (Pending, &[Initializing][..]),
+            (Running, &[Initializing][..]),
         ] {
             assert_eq!(phase.row().map(|row| row.next), Some(next), "{phase:?}");
         }
