@@ -16,6 +16,9 @@ use git::refs::Reference;
 /// Commits of branches or tags, by name. `None` means that the repository does not have it.
 pub type Commits = BTreeMap<String, Option<String>>;
 
+/// A reference that was not asked for, because the user excludes it.
+const ABSENT: &Option<String> = &None;
+
 /// References to read from a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RefsRequest {
@@ -90,8 +93,8 @@ pub fn resolve(source: &GitSource, reply: Option<&Reply<Refs>>) -> Resolved {
     // A name that the response does not have was not asked for.
     let (branch, tag) = match &reference {
         Reference::Commit(_) => return Resolved::Unknown,
-        Reference::Branch(name) => (refs.branches.get(name), Some(&None)),
-        Reference::Tag(name) => (Some(&None), refs.tags.get(name)),
+        Reference::Branch(name) => (refs.branches.get(name), Some(ABSENT)),
+        Reference::Tag(name) => (Some(ABSENT), refs.tags.get(name)),
         Reference::Name(name) => (refs.branches.get(name), refs.tags.get(name)),
     };
     match (branch, tag) {
