@@ -263,7 +263,7 @@ fn runner(input: &BuildInput<'_>, attempt: u32) -> Result<core::Container, Error
         mount("link", LINK, false),
         mount("runner-tmp", "/tmp", false),
     ];
-    for (number, _) in masked(&input.job.spec.pod_config).iter().enumerate() {
+    for number in 0..masked(&input.job.spec.pod_config).len() {
         mounts.push(mount(
             &format!("masked-{number}"),
             &format!("/secrets/{number}"),

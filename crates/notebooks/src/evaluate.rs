@@ -125,7 +125,8 @@ fn ended(attempt: &Attempt<'_>) -> (Reason, String) {
 
 /// Returns whether something asked the Pod to stop before the runner ended.
 fn was_stopped(pod: &PodView, runner: &Exit) -> bool {
-    let is_before = |asked: api::Timestamp| runner.finished.is_none_or(|finished| asked <= finished);
+    let is_before =
+        |asked: api::Timestamp| runner.finished.is_none_or(|finished| asked <= finished);
     pod.disruption.is_some() || pod.stop_asked.is_some_and(is_before)
 }
 
