@@ -1,5 +1,7 @@
 //! The decision about a NotebookValidationJob.
 
+use std::iter;
+
 use api::{
     Reason, Verdict,
     decide::{ConditionUpdate, Decision, Input},
@@ -167,7 +169,7 @@ fn initialize(run: &Run<'_>, work: &Validation<'_>) -> NotebookDecision {
     let fail = |reason, message: &str| of_notebook(fail_run(run, reason, message), work.status);
     let golden = spec.golden_notebook.as_ref();
     let golden = golden.and_then(|golden| golden.git.as_ref());
-    for source in [Some(&spec.notebook.git), golden].into_iter().flatten() {
+    for source in iter::once(&spec.notebook.git).chain(golden) {
         if let Err((reason, message)) = address(&source.url, &work.world.settings) {
             return fail(reason, &message);
         }
@@ -214,8 +216,8 @@ fn record(run: &Run<'_>, work: &Validation<'_>, sources: Sources) -> NotebookDec
 /// Waits for the responses up to a stored time.
 fn wait(run: &Run<'_>, work: &Validation<'_>) -> NotebookDecision {
     let responses = &work.world.responses;
-    let replies = [responses.notebook.as_ref(), responses.golden.as_ref()];
-    let failure = replies.into_iter().flatten().find_map(Reply::failure);
+    let mut replies = responses.notebook.iter().chain(&responses.golden);
+    let failure = replies.find_map(Reply::failure);
     let (reason, message) = match failure {
         Some(error) => (
             error.reason,
@@ -243,7 +245,7 @@ fn wait(run: &Run<'_>, work: &Validation<'_>) -> NotebookDecision {
     let mut next = run.status.clone();
     next.progress.deadline_at = Some(Time(until));
     let again = |reply: Option<&Reply<Refs>>| Reply::requeue_at(reply, run.now);
-    let [notebook, golden] = replies;
+    let (notebook, golden) = (responses.notebook.as_ref(), responses.golden.as_ref());
     let message = format!("{message}; waiting until {until}");
     let verdict = Verdict::working(reason, message);
     let decision = Decision::status_only(next, RunPhase::Pending, verdict)

@@ -1,3 +1,5 @@
+//! Cases of decisions about jobs without a build.
+
 use api::{
     Timestamp,
     decide::Effect,
@@ -85,7 +87,7 @@ fn r60_no_job_exists_before_its_sources_are_recorded() {
     let new = job("main", &json!({}));
     let decision = decided(&new, &world(Some(COMMIT), None));
     assert_eq!(decision.phase, NotebookPhase::ValidationRunning);
-    assert_eq!(decision.effects, []);
+    assert!(decision.effects.is_empty());
     let intent = validation_intent(&decision.status).unwrap();
     assert!(intent.contains(COMMIT), "{intent}");
     let recorded = decided(&job("main", &running()), &NotebookWorld::default());
@@ -106,7 +108,7 @@ fn f02_a_reference_without_one_commit_fails() {
         let decision = decided(&job("main", &json!({})), &world(branch, tag));
         assert_eq!(decision.phase, NotebookPhase::Failed);
         assert_eq!(decision.verdict.reason, reason);
-        assert_eq!(decision.effects, []);
+        assert!(decision.effects.is_empty());
     }
 }
 
@@ -142,7 +144,7 @@ fn legacy_phases_are_reset_whatever_else_the_status_contains() {
             status["phase"] = json!(phase);
             let decision = decided(&job("main", &status), &world(Some(COMMIT), None));
             assert_eq!(decision.phase, NotebookPhase::Initializing);
-            assert_eq!(decision.effects, []);
+            assert!(decision.effects.is_empty());
             assert_eq!(decision.status, NotebookValidationJobStatus::default());
         }
     }
