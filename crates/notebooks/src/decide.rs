@@ -235,10 +235,6 @@ fn wait(run: &Run<'_>, work: &Validation<'_>) -> NotebookDecision {
         .deadline()
         .unwrap_or_else(|| run.after(run.start_limit()));
     if run.now >= until {
-        let reason = match failure {
-            Some(_) => reason,
-            None => Reason::StartTimeout,
-        };
         return of_notebook(not_started(run, reason, &message), work.status);
     }
     // Not `run.next()`: the commits to work on are not known yet.

@@ -164,15 +164,16 @@ fn f13_a_kernel_that_ended_by_itself_is_no_success() {
 /// F8, F13: a Pod that was asked to stop has no result.
 #[test]
 fn a_pod_that_was_asked_to_stop_has_no_result() {
-    for (asked, reason) in [
-        ("2026-01-01T00:00:30Z", Reason::Disrupted),
-        ("2026-01-01T00:01:00Z", Reason::Disrupted),
-        ("2026-01-01T00:02:00Z", Reason::Succeeded),
+    for (end, grace, reason) in [
+        ("2026-01-01T00:01:00Z", 30, Reason::Disrupted),
+        ("2026-01-01T00:01:30Z", 30, Reason::Disrupted),
+        ("2026-01-01T00:02:30Z", 0, Reason::Disrupted),
+        ("2026-01-01T00:02:30Z", 30, Reason::Succeeded),
     ] {
         let mut pod = plain(&success());
-        pod["metadata"]["deletionTimestamp"] = json!(asked);
-        pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-        assert_eq!(result(&pod, None, true).reason, reason, "{asked}");
+        pod["metadata"]["deletionTimestamp"] = json!(end);
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        assert_eq!(result(&pod, None, true).reason, reason, "{end} {grace}");
     }
 }
 
