@@ -15,6 +15,7 @@ pub mod external;
 pub mod kinds;
 pub mod messages;
 pub mod names;
+pub mod notebooks;
 pub mod phase;
 #[expect(
     unreachable_pub,

@@ -14,6 +14,7 @@
 //! - `finish`: handles the end of an attempt, the stop before it, and the next attempt. `stop` chooses the step of a
 //!   stop that keeps the most evidence. `lost_log` finds out whether the log of an attempt is lost.
 //! - `cleanup`: deletes children after the end.
+//! - [`restricted`]: builds the parts of a Pod that Pod Security requires.
 //! - [`step`]: builds the containers of the toolbox's steps, also for Jobs that are no attempts.
 //!
 //! Before a final conclusion, the engine reads the objects that `confirm` lists from the API server. Before a success,
@@ -46,6 +47,7 @@ mod job;
 mod lost_log;
 mod outcome;
 mod proof;
+pub mod restricted;
 mod run;
 mod start;
 pub mod step;

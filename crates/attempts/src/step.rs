@@ -9,6 +9,8 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 
+use crate::restricted::own_security_context;
+
 /// Program of the steps in the toolbox image.
 const PROGRAM: &str = "/usr/local/bin/step";
 /// User of the steps, which exists in the toolbox image.
@@ -107,18 +109,7 @@ pub fn container(step: StepContainer<'_>) -> core::Container {
         termination_message_path: Some(REPORT_FILE.to_owned()),
         termination_message_policy: Some("File".to_owned()),
         volume_mounts: Some(mounts),
-        security_context: Some(core::SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(core::Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: None,
-            }),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
-            ..core::SecurityContext::default()
-        }),
+        security_context: Some(own_security_context(USER)),
         ..core::Container::default()
     }
 }

@@ -5,7 +5,8 @@
 //! [`report::Report`] is the result that a step reports to the operator. [`edits`] is the contract of the
 //! step that edits versions.
 //!
-//! The feature `remote` adds `remote::heads`, which asks a server for the commits of branches.
+//! The feature `remote` adds `remote::heads`, which asks a server for the commits of branches, and
+//! `remote::references`, which asks also for those of tags.
 
 pub mod commit;
 pub mod credentials;

@@ -1,4 +1,6 @@
-//! Checks the arguments of git: branches, paths in a repository, commit messages.
+//! Checks the arguments of git: branches, tags, paths in a repository, commit messages.
+
+use crate::Commit;
 
 /// The trailer by which a run recognizes its own commit after a lost response.
 pub const RUN_TRAILER: &str = "Orchestrator-Run";
@@ -12,9 +14,54 @@ pub const LIMIT: usize = 200;
 /// # Errors
 /// Describes the first violation.
 pub fn check_branch(name: &str) -> Result<(), String> {
-    let wrong = |why: &str| Err(format!("'{}' cannot be a branch: {why}", shown(name)));
+    check_name("branch", "refs/heads/", name)
+}
+
+/// Checks whether this can be the name of a tag. The rules are those of [`check_branch`].
+///
+/// # Errors
+/// Describes the first violation.
+pub fn check_tag(name: &str) -> Result<(), String> {
+    check_name("tag", "refs/tags/", name)
+}
+
+/// A reference to one commit, as a user writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// A commit.
+    Commit(Commit),
+    /// `refs/heads/` and this name.
+    Branch(String),
+    /// `refs/tags/` and this name.
+    Tag(String),
+    /// The name of a branch or of a tag. If both exist, nobody knows which one is meant.
+    Name(String),
+}
+
+impl Reference {
+    /// Parses a full commit ID, `refs/heads/x`, `refs/tags/x` or a plain name.
+    ///
+    /// # Errors
+    /// Describes the first violation.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Ok(commit) = Commit::parse(text) {
+            return Ok(Self::Commit(commit));
+        }
+        if let Some(branch) = text.strip_prefix("refs/heads/") {
+            return check_branch(branch).map(|()| Self::Branch(branch.to_owned()));
+        }
+        if let Some(tag) = text.strip_prefix("refs/tags/") {
+            return check_tag(tag).map(|()| Self::Tag(tag.to_owned()));
+        }
+        check_name("reference", "refs/heads/' or 'refs/tags/", text)
+            .map(|()| Self::Name(text.to_owned()))
+    }
+}
+
+fn check_name(kind: &str, prefix: &str, name: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("'{}' cannot be a {kind}: {why}", shown(name)));
     if name.is_empty() {
-        return Err("a branch needs a name".to_owned());
+        return Err(format!("a {kind} needs a name"));
     }
     if name.len() > LIMIT {
         return wrong(&format!("it is longer than {LIMIT} bytes"));
@@ -26,7 +73,7 @@ pub fn check_branch(name: &str) -> Result<(), String> {
         return wrong("git means the current commit by it");
     }
     if name.starts_with("refs/") {
-        return wrong("write the name without 'refs/heads/'");
+        return wrong(&format!("write the name without '{prefix}'"));
     }
     if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return wrong("it holds a space, a control character or one outside ASCII");
@@ -219,6 +266,36 @@ mod tests {
             assert!(error.contains(words), "{name}: {error}");
             assert!(!error.contains('\n'), "{error:?}");
         }
+    }
+
+    /// A tag is never taken for a branch, and a plain name is neither.
+    #[test]
+    fn references() {
+        let id = "ab".repeat(20);
+        for (text, reference) in [
+            (id.as_str(), Reference::Commit(Commit::parse(&id).unwrap())),
+            ("refs/heads/main", Reference::Branch("main".to_owned())),
+            ("refs/tags/v1", Reference::Tag("v1".to_owned())),
+            ("v1", Reference::Name("v1".to_owned())),
+            ("heads/v1", Reference::Name("heads/v1".to_owned())),
+            ("abc123", Reference::Name("abc123".to_owned())),
+        ] {
+            assert_eq!(Reference::parse(text), Ok(reference), "{text}");
+        }
+        for (text, words) in [
+            ("", "needs a name"),
+            ("refs/tags/", "a tag needs a name"),
+            ("refs/heads/-x", "cannot be a branch"),
+            ("refs/pull/1/head", "without 'refs/heads/' or 'refs/tags/'"),
+            ("HEAD", "current commit"),
+            ("--upload-pack=x", "begins with '-'"),
+            ("v1^{}", "'^'"),
+        ] {
+            let error = Reference::parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        assert_eq!(check_tag("v1"), Ok(()));
+        assert!(check_tag("refs/tags/v1").is_err());
     }
 
     #[test]

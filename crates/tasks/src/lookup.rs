@@ -163,6 +163,7 @@ async fn heads(
         credentials,
         networks,
         branches,
+        tags: Vec::new(),
         timeout: LIMIT,
     };
     let heads = remote::heads(&question).await.map_err(|error| {

@@ -13,13 +13,14 @@ use api::{
 };
 use attempts::{
     job_spec,
+    restricted::pod_security_context,
     step::{self, StepContainer, StepSettings},
 };
 use git::edits::{Author, Change, DocumentRef, Edit, Mode, Request};
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
-        core::v1::{PodSecurityContext, PodSpec, PodTemplateSpec, SeccompProfile},
+        core::v1::{PodSpec, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
@@ -169,18 +170,7 @@ fn manifest(
             termination_grace_period_seconds: Some(GRACE_SECONDS),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            security_context: Some(PodSecurityContext {
-                run_as_non_root: Some(true),
-                run_as_user: Some(step::USER),
-                run_as_group: Some(step::USER),
-                fs_group: Some(step::USER),
-                fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(pod_security_context(step::USER)),
             ..PodSpec::default()
         }),
     };

@@ -1,9 +1,9 @@
-//! Parses the response of `git-upload-pack`: its greeting, and the list of branches.
+//! Parses the response of `git-upload-pack`: its greeting, and the list of references.
 
 use crate::Commit;
 
-use super::Heads;
 use super::pkt::{Pkt, Pkts, line};
+use super::{Heads, Question, References};
 
 /// Maximum number of bytes of one response.
 const BYTES_LIMIT: usize = 4 * 1024 * 1024;
@@ -46,7 +46,7 @@ pub(super) struct Answer {
     bytes: usize,
     refs: usize,
     stage: Stage,
-    heads: Heads,
+    found: References,
 }
 
 #[derive(Debug)]
@@ -65,24 +65,30 @@ enum Stage {
 }
 
 impl Answer {
-    pub(super) fn new(branches: &[String]) -> Self {
+    pub(super) fn new(question: &Question) -> Self {
+        Self::to_names(&question.branches, &question.tags)
+    }
+
+    fn to_names(branches: &[String], tags: &[String]) -> Self {
+        let unknown =
+            |names: &[String]| -> Heads { names.iter().map(|name| (name.clone(), None)).collect() };
         Self {
             pkts: Pkts::default(),
             bytes: 0,
             refs: 0,
             stage: Stage::Start,
-            heads: branches
-                .iter()
-                .map(|branch| (branch.clone(), None))
-                .collect(),
+            found: References {
+                branches: unknown(branches),
+                tags: unknown(tags),
+            },
         }
     }
 
     /// Creates a parser for the response to [`request`].
-    pub(super) fn to_request(branches: &[String]) -> Self {
+    pub(super) fn to_request(question: &Question) -> Self {
         Self {
             stage: Stage::Refs,
-            ..Self::new(branches)
+            ..Self::new(question)
         }
     }
 
@@ -109,9 +115,9 @@ impl Answer {
         Ok(Progress::More)
     }
 
-    /// Returns the listed branches.
-    pub(super) fn into_heads(self) -> Heads {
-        self.heads
+    /// Returns the listed references.
+    pub(super) fn into_references(self) -> References {
+        self.found
     }
 
     fn flush(&mut self) -> Result<Progress, Wrong> {
@@ -164,50 +170,83 @@ impl Answer {
         Ok(Progress::More)
     }
 
-    /// Parses `ID NAME`. After a NUL (version 0) or a space (version 2), the rest is ignored.
+    /// Parses `ID NAME`. After a NUL (version 0) or a space (version 2) attributes follow. Only `peeled:ID` is
+    /// read: the commit of an annotated tag. Versions 0 and 1 list that commit as `NAME^{}` after the tag.
     fn reference(&mut self, line: &[u8]) -> Result<(), Wrong> {
-        const WRONG: Wrong = Wrong::NotGit("the server's list of references is not git's");
         self.refs += 1;
         if self.refs > REFS_LIMIT {
             return Err(Wrong::TooMuch);
         }
         let mut fields = line.splitn(2, |byte| *byte == b' ');
         let (Some(id), Some(rest)) = (fields.next(), fields.next()) else {
-            return Err(WRONG);
+            return Err(NOT_A_LIST);
         };
-        let name = rest
-            .split(|byte| matches!(byte, 0 | b' '))
-            .next()
-            .unwrap_or_default();
+        let mut parts = rest.split(|byte| matches!(byte, 0 | b' '));
+        let name = parts.next().unwrap_or_default();
         let is_id = matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit);
         if !is_id && id != b"unborn" && id != b"shallow" {
-            return Err(WRONG);
+            return Err(NOT_A_LIST);
         }
-        let branch = name.strip_prefix(b"refs/heads/").map(std::str::from_utf8);
-        let Some(Ok(branch)) = branch else {
+        if let Some(branch) = name.strip_prefix(b"refs/heads/") {
+            if let Some(head) = asked(&mut self.found.branches, branch) {
+                *head = Some(commit(id)?);
+            }
+            return Ok(());
+        }
+        let Some(tag) = name.strip_prefix(b"refs/tags/") else {
             return Ok(());
         };
-        let Some(head) = self.heads.get_mut(branch) else {
+        // The names of references have no '^', so this is never a tag of its own.
+        if let Some(tag) = tag.strip_suffix(b"^{}") {
+            if let Some(found) = asked(&mut self.found.tags, tag) {
+                *found = Some(commit(id)?);
+            }
             return Ok(());
-        };
-        let commit = std::str::from_utf8(id).map(Commit::parse);
-        match commit {
-            Ok(Ok(commit)) => *head = Some(commit),
-            Ok(Err(_)) | Err(_) => return Err(WRONG),
+        }
+        if let Some(found) = asked(&mut self.found.tags, tag) {
+            let peeled = parts.find_map(|part| part.strip_prefix(b"peeled:"));
+            *found = Some(commit(peeled.unwrap_or(id))?);
         }
         Ok(())
     }
 }
 
-/// Returns the command that lists these branches, in version 2.
-pub(super) fn request(branches: &[String], format: Option<&str>) -> String {
+const NOT_A_LIST: Wrong = Wrong::NotGit("the server's list of references is not git's");
+
+/// Returns the place for the commit of a reference, if it was asked for.
+fn asked<'a>(names: &'a mut Heads, name: &[u8]) -> Option<&'a mut Option<Commit>> {
+    match std::str::from_utf8(name) {
+        Ok(name) => names.get_mut(name),
+        Err(_not_asked_for) => None,
+    }
+}
+
+fn commit(id: &[u8]) -> Result<Commit, Wrong> {
+    match std::str::from_utf8(id).map(Commit::parse) {
+        Ok(Ok(commit)) => Ok(commit),
+        Ok(Err(_)) | Err(_) => Err(NOT_A_LIST),
+    }
+}
+
+/// Returns the command that lists these references, in version 2.
+pub(super) fn request(question: &Question, format: Option<&str>) -> String {
+    list_command(&question.branches, &question.tags, format)
+}
+
+fn list_command(branches: &[String], tags: &[String], format: Option<&str>) -> String {
     let mut text = line("command=ls-refs");
     if let Some(format) = format {
         text.push_str(&line(&format!("object-format={format}")));
     }
     text.push_str("0001");
+    if !tags.is_empty() {
+        text.push_str(&line("peel"));
+    }
     for branch in branches {
         text.push_str(&line(&format!("ref-prefix refs/heads/{branch}")));
+    }
+    for tag in tags {
+        text.push_str(&line(&format!("ref-prefix refs/tags/{tag}")));
     }
     text.push_str("0000");
     text
@@ -222,7 +261,14 @@ mod tests {
 
     fn read(mut answer: Answer, text: &[u8]) -> (Result<Progress, Wrong>, Heads) {
         let progress = answer.put(text);
-        (progress, answer.into_heads())
+        (progress, answer.into_references().branches)
+    }
+
+    fn after_request(branches: &[String], tags: &[String]) -> Answer {
+        Answer {
+            stage: Stage::Refs,
+            ..Answer::to_names(branches, tags)
+        }
     }
 
     fn branches() -> Vec<String> {
@@ -298,7 +344,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                read(Answer::new(&branches()), text.as_bytes()),
+                read(Answer::to_names(&branches(), &[]), text.as_bytes()),
                 (Ok(progress), found),
                 "{text}"
             );
@@ -315,12 +361,12 @@ mod tests {
             line(&format!("{ID} refs/heads/main/beside")),
             line("unborn HEAD symref-target:refs/heads/main"),
         );
-        let (progress, found) = read(Answer::to_request(&branches()), text.as_bytes());
+        let (progress, found) = read(after_request(&branches(), &[]), text.as_bytes());
         assert_eq!(
             (progress, found),
             (Ok(Progress::Listed), heads(None, Some(ID)))
         );
-        let none = read(Answer::to_request(&branches()), b"0000");
+        let none = read(after_request(&branches(), &[]), b"0000");
         assert_eq!(none, (Ok(Progress::Listed), heads(None, None)));
     }
 
@@ -341,14 +387,14 @@ mod tests {
             format!("{}{}", line("# service=git-upload-pack"), line("version 2")),
             format!("{}{}0000", line("version 2"), line("fetch=shallow")),
         ] {
-            let (progress, _) = read(Answer::new(&branches()), text.as_bytes());
+            let (progress, _) = read(Answer::to_names(&branches(), &[]), text.as_bytes());
             assert!(
                 matches!(progress, Err(Wrong::NotGit(_))),
                 "{text}: {progress:?}"
             );
         }
         let (progress, _) = read(
-            Answer::new(&branches()),
+            Answer::to_names(&branches(), &[]),
             line("ERR no\u{1b} such thing").as_bytes(),
         );
         assert_eq!(
@@ -367,7 +413,7 @@ mod tests {
             (long, BYTES_LIMIT / 1000),
             (garbage, 1),
         ] {
-            let mut answer = Answer::new(&branches());
+            let mut answer = Answer::to_names(&branches(), &[]);
             let mut count = 0;
             while answer.put(line.as_bytes()).is_ok() {
                 count += 1;
@@ -377,12 +423,76 @@ mod tests {
         }
     }
 
+    /// An annotated tag is an object of its own: its ID is no commit.
+    #[test]
+    fn tags_are_peeled_to_their_commits() {
+        let tags = ["v1", "v2", "v3"].map(str::to_owned);
+        let object = "3".repeat(40);
+        let commit = |id: &str| Some(Commit::parse(id).unwrap());
+        let wanted = References {
+            branches: Heads::from([("main".to_owned(), None)]),
+            tags: Heads::from([
+                ("v1".to_owned(), commit(ID)),
+                ("v2".to_owned(), commit(&object)),
+                ("v3".to_owned(), None),
+            ]),
+        };
+        let old = format!(
+            "{}{}{}{}{}0000",
+            line(&format!("{object} HEAD\0peeled:x")),
+            line(&format!("{object} refs/tags/v1")),
+            line(&format!("{ID} refs/tags/v1^{{}}")),
+            line(&format!("{object} refs/tags/v2")),
+            line(&format!("{ID} refs/tags/v2-rc^{{}}")),
+        );
+        let new = format!(
+            "{}{}{}0000",
+            line(&format!("{object} refs/tags/v1 peeled:{ID}")),
+            line(&format!("{object} refs/tags/v2")),
+            line(&format!("{object} refs/tags/v3/x peeled:{ID}")),
+        );
+        let main = ["main".to_owned()];
+        for (mut answer, text) in [
+            (Answer::to_names(&main, &tags), old),
+            (after_request(&main, &tags), new),
+        ] {
+            assert_eq!(answer.put(text.as_bytes()), Ok(Progress::Listed), "{text}");
+            assert_eq!(answer.into_references(), wanted, "{text}");
+        }
+        for wrong in [
+            format!("{object} refs/tags/v1 peeled:"),
+            format!("{object} refs/tags/v1 peeled:--upload-pack=x"),
+            "unborn refs/tags/v1".to_owned(),
+        ] {
+            let mut answer = after_request(&main, &tags);
+            assert_eq!(answer.put(line(&wrong).as_bytes()), Err(NOT_A_LIST));
+        }
+    }
+
+    /// A branch and a tag of one name are two references.
+    #[test]
+    fn a_branch_and_a_tag_may_have_one_name() {
+        let name = ["v1".to_owned()];
+        let mut answer = after_request(&name, &name);
+        let text = line(&format!("{ID} refs/heads/v1"));
+        assert_eq!(answer.put(text.as_bytes()), Ok(Progress::More));
+        let found = answer.into_references();
+        assert!(found.branches["v1"].is_some());
+        assert_eq!(found.tags["v1"], None);
+    }
+
     #[test]
     fn the_request_is_git_s() {
         assert_eq!(
-            request(&["main".to_owned()], None),
+            list_command(&["main".to_owned()], &[], None),
             "0014command=ls-refs\n0001001fref-prefix refs/heads/main\n0000"
         );
-        assert!(request(&branches(), Some("sha256")).contains("0019object-format=sha256\n"));
+        assert!(
+            list_command(&branches(), &[], Some("sha256")).contains("0019object-format=sha256\n")
+        );
+        assert_eq!(
+            list_command(&[], &["v1".to_owned()], None),
+            "0014command=ls-refs\n00010009peel\n001cref-prefix refs/tags/v1\n0000"
+        );
     }
 }

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
 
 use super::answer::{Answer, Progress, Wrong, request};
-use super::{Asking, Heads};
+use super::{Asking, References};
 use crate::credentials::Login;
 use crate::{Reason, RemoteError, Scheme};
 
@@ -31,7 +31,7 @@ pub(super) async fn ask(
     asking: Asking<'_>,
     login: Option<&Login>,
     authorities: Option<&str>,
-) -> Result<Heads, RemoteError> {
+) -> Result<References, RemoteError> {
     let tls = match asking.question.url.scheme() {
         Scheme::Https => Some(asking.tls(authorities)?),
         Scheme::Http | Scheme::Ssh => None,
@@ -43,18 +43,18 @@ pub(super) async fn ask(
         tls,
         addresses,
     };
-    let branches = &asking.question.branches;
+    let question = asking.question;
 
-    let mut greeting = Answer::new(branches);
+    let mut greeting = Answer::new(question);
     match server.greeting(&mut greeting).await? {
-        Progress::Listed => Ok(greeting.into_heads()),
+        Progress::Listed => Ok(greeting.into_references()),
         Progress::Greeted(format) => {
-            let mut list = Answer::to_request(branches);
+            let mut list = Answer::to_request(question);
             match server
-                .list(request(branches, format.as_deref()), &mut list)
+                .list(request(question, format.as_deref()), &mut list)
                 .await?
             {
-                Progress::Listed => Ok(list.into_heads()),
+                Progress::Listed => Ok(list.into_references()),
                 Progress::Greeted(_) | Progress::More => Err(asking.cut()),
             }
         }

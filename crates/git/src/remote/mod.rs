@@ -1,4 +1,4 @@
-//! Asks a server for the commits of branches, without git.
+//! Asks a server for the commits of branches and tags, without git.
 //!
 //! Data from the server is untrusted. Every length, list and text is bounded. The server's text reaches a
 //! message only cleaned, cut and with the credentials masked.
@@ -16,14 +16,27 @@ use std::time::Duration;
 use crate::credentials::mask;
 use crate::{Commit, Credentials, Networks, Reason, RemoteError, Scheme, Url, refs};
 
-/// Maximum number of branches of one request.
-pub const BRANCHES: usize = 4;
+/// Maximum number of references of one request: branches and tags.
+pub const REFERENCES: usize = 4;
 
 /// Maximum length of a server's text in a message, in characters.
 const WORDS_LIMIT: usize = 200;
 
 /// The commits of branches: `None` if the repository does not have the branch.
 pub type Heads = BTreeMap<String, Option<Commit>>;
+
+/// The commits of the references of one request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct References {
+    /// The commits of the branches.
+    pub branches: Heads,
+    /// The commits of the tags: of an annotated tag, the commit that it points to. `None` if the repository
+    /// does not have the tag.
+    ///
+    /// # Caveats
+    /// A tag can point to a file or a directory. The list does not show this; a fetch does.
+    pub tags: Heads,
+}
 
 /// A request to a server.
 #[derive(Debug, Clone)]
@@ -34,8 +47,10 @@ pub struct Question {
     pub credentials: Credentials,
     /// Networks that are allowed besides public addresses.
     pub networks: Networks,
-    /// Names of branches, at most [`BRANCHES`].
+    /// Names of branches. With the tags, at most [`REFERENCES`].
     pub branches: Vec<String>,
+    /// Names of tags.
+    pub tags: Vec<String>,
     /// Timeout of the whole request: name resolution, connection, response.
     pub timeout: Duration,
 }
@@ -51,10 +66,20 @@ pub struct Question {
 /// # Errors
 /// Gives the reason for the failure, as `status.reason` needs it.
 pub async fn heads(question: &Question) -> Result<Heads, RemoteError> {
+    let References { branches, tags: _ } = references(question).await?;
+    Ok(branches)
+}
+
+/// Asks the server for the commits of the branches and the tags, in one request. Guarantees and caveats are
+/// those of [`heads`].
+///
+/// # Errors
+/// As [`heads`].
+pub async fn references(question: &Question) -> Result<References, RemoteError> {
     let asking = Asking { question };
-    asking.check_branches()?;
+    asking.check_names()?;
     match tokio::time::timeout(question.timeout, asking.ask()).await {
-        Ok(heads) => heads,
+        Ok(references) => references,
         Err(_) => Err(asking.unreachable(&format!(
             "no complete answer within {} s; check that the server is up, and that the network lets the operator reach it",
             question.timeout.as_secs_f64()
@@ -69,22 +94,23 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn check_branches(&self) -> Result<(), RemoteError> {
-        let branches = &self.question.branches;
-        if branches.is_empty() || branches.len() > BRANCHES {
-            let found = format!(
-                "{} branches were asked for, 1 to {BRANCHES} can be",
-                branches.len()
-            );
+    fn check_names(&self) -> Result<(), RemoteError> {
+        let Question { branches, tags, .. } = self.question;
+        let count = branches.len().saturating_add(tags.len());
+        if count == 0 || count > REFERENCES {
+            let found = format!("{count} references were asked for, 1 to {REFERENCES} can be");
             return Err(self.error(Reason::BranchNotFound, &found));
         }
         for branch in branches {
             refs::check_branch(branch).map_err(|why| self.error(Reason::BranchNotFound, &why))?;
         }
+        for tag in tags {
+            refs::check_tag(tag).map_err(|why| self.error(Reason::BranchNotFound, &why))?;
+        }
         Ok(())
     }
 
-    async fn ask(self) -> Result<Heads, RemoteError> {
+    async fn ask(self) -> Result<References, RemoteError> {
         let Question {
             url, credentials, ..
         } = self.question;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::answer::{Answer, Progress, request};
 use super::known_hosts::{KnownHost, Verdict};
-use super::{Asking, Heads};
+use super::{Asking, References};
 use crate::{Reason, RemoteError};
 
 /// Receive window of the SSH session, in bytes.
@@ -26,7 +26,7 @@ pub(super) async fn ask(
     asking: Asking<'_>,
     identity: &str,
     known_hosts: &str,
-) -> Result<Heads, RemoteError> {
+) -> Result<References, RemoteError> {
     let key = decode_secret_key(identity, None).map_err(|error| {
         let why = asking.words(&error.to_string());
         asking.error(
@@ -201,8 +201,8 @@ impl Asking<'_> {
         }
     }
 
-    async fn list(&self, session: &Handle<Judge>) -> Result<Heads, RemoteError> {
-        let branches = &self.question.branches;
+    async fn list(&self, session: &Handle<Judge>) -> Result<References, RemoteError> {
+        let question = self.question;
         let failed = |error: russh::Error| self.ssh_error(&error);
         let mut channel = session.channel_open_session().await.map_err(failed)?;
         // A server that rejects this variable responds in version 0.
@@ -215,19 +215,19 @@ impl Asking<'_> {
             .await
             .map_err(failed)?;
 
-        let mut greeting = Answer::new(branches);
+        let mut greeting = Answer::new(question);
         let format = match self.read(&mut channel, &mut greeting).await? {
             Progress::Greeted(format) => format,
-            Progress::Listed => return Ok(greeting.into_heads()),
+            Progress::Listed => return Ok(greeting.into_references()),
             Progress::More => return Err(self.cut()),
         };
         channel
-            .data_bytes(request(branches, format.as_deref()))
+            .data_bytes(request(question, format.as_deref()))
             .await
             .map_err(failed)?;
-        let mut list = Answer::to_request(branches);
+        let mut list = Answer::to_request(question);
         match self.read(&mut channel, &mut list).await? {
-            Progress::Listed => Ok(list.into_heads()),
+            Progress::Listed => Ok(list.into_references()),
             Progress::Greeted(_) | Progress::More => Err(self.cut()),
         }
     }

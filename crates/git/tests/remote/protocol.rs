@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use git::remote::{Heads, heads};
+use git::remote::{Heads, heads, references};
 use git::{Commit, Reason};
 use testkit::git::Server;
 
@@ -40,6 +40,42 @@ async fn heads_are_those_of_the_repository() {
     // The servers used the second version of the protocol. The first version lists all references.
     let versions = repository.activity().unwrap().versions;
     assert_eq!(versions.iter().collect::<Vec<_>>(), ["version=2"]);
+}
+
+#[tokio::test]
+async fn tags_are_read_as_the_commits_that_they_point_to() {
+    let server = Server::on_loopback().unwrap();
+    let repository = server.create("docs", "main", &[("a", "b")]).unwrap();
+    let main = repository.head("main").unwrap().unwrap();
+    git(&repository.folder, &["tag", "light", &main]);
+    git(
+        &repository.folder,
+        &[
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b.invalid",
+            "tag",
+            "-m",
+            "x",
+            "annotated",
+            &main,
+        ],
+    );
+    for (url, data) in [
+        (server.https_url("docs"), server.credentials_https()),
+        (server.ssh_url("docs"), server.credentials_ssh()),
+    ] {
+        let mut question = question(&url, &data);
+        question.branches = vec!["main".to_owned()];
+        question.tags = ["light", "annotated", "main"].map(str::to_owned).to_vec();
+        let found = references(&question).await.unwrap();
+        let commit = |tag: &str| found.tags[tag].as_ref().map(Commit::as_str);
+        assert_eq!(commit("light"), Some(main.as_str()), "{url}");
+        assert_eq!(commit("annotated"), Some(main.as_str()), "{url}");
+        assert_eq!(commit("main"), None, "a branch is no tag");
+        assert!(found.branches["main"].is_some());
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ pub(crate) fn question(url: &str, data: &Data) -> Question {
         url,
         networks: Networks::parse(["127.0.0.0/8"]).unwrap(),
         branches: vec!["main".to_owned(), "docs/none".to_owned()],
+        tags: Vec::new(),
         timeout: TIMEOUT,
     }
 }

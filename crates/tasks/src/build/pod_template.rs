@@ -6,6 +6,7 @@ use api::{
     names,
     tasks::{AgentSpec, Amount, EnvFrom, EnvVar, KeyRef, NamedRef, Resources, Volume},
 };
+use attempts::restricted::{pod_security_context, security_context};
 use k8s_openapi::{
     api::core::v1 as core,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -64,18 +65,7 @@ fn pod_spec(context: &BuildContext<'_>) -> core::PodSpec {
         // Without this, the agent gets variables for every Service of the namespace, which leaks
         // its neighbors.
         enable_service_links: Some(false),
-        security_context: Some(core::PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(agent.run_as_user),
-            run_as_group: Some(agent.run_as_user),
-            fs_group: Some(agent.run_as_user),
-            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-            seccomp_profile: Some(core::SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..core::PodSecurityContext::default()
-        }),
+        security_context: Some(pod_security_context(agent.run_as_user)),
         runtime_class_name: agent.runtime_class_name.clone(),
         node_selector: Some(agent.node_selector.clone()).filter(|selector| !selector.is_empty()),
         tolerations: some(agent.tolerations.clone()),
@@ -101,15 +91,7 @@ fn container(context: &BuildContext<'_>) -> core::Container {
         termination_message_path: Some(contract::RESULT_FILE.to_owned()),
         termination_message_policy: Some("File".to_owned()),
         volume_mounts: Some(mounts(agent)),
-        security_context: Some(core::SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(core::Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: None,
-            }),
-            run_as_non_root: Some(true),
-            ..core::SecurityContext::default()
-        }),
+        security_context: Some(security_context()),
         ..core::Container::default()
     }
 }

@@ -1,0 +1,75 @@
+//! The kind of the notebooks operator: a [`NotebookValidationJob`] runs a notebook of a Git repository and compares its
+//! outputs with those of a golden notebook.
+//!
+//! # Caveats
+//! The operator is not in the table of kinds yet, so the chart does not install it.
+
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod checks;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod job;
+mod permissions;
+mod phase;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod pod_config;
+mod reasons;
+mod rules;
+mod status;
+
+use crate::Reason;
+
+pub use checks::{
+    Checks, Comparison, CustomPattern, ExpectedOutput, Level, Normalizer, Strategy, Validation,
+};
+pub use job::{
+    GitSource, GoldenNotebook, NOTEBOOK_VALIDATION_JOB, Notebook, NotebookValidationJob,
+    NotebookValidationJobSpec, Results, Store, names,
+};
+pub use permissions::PERMISSIONS;
+pub use phase::NotebookPhase;
+pub use pod_config::{
+    ConfigMapSource, EmptyDirSource, PersistentVolumeClaimSource, PodConfig, SecretSource,
+    VolumeMount, VolumeSource,
+};
+pub use status::{
+    Cells, ComparisonResult, Expectations, NotebookValidationJobStatus, ReportStatus, condition,
+    validation_intent,
+};
+
+/// Returns the reason of this name of a NotebookValidationJob, or `None` if this release does not know it. The reasons
+/// of the kind are not in the table of kinds, because the kind is not.
+#[must_use]
+pub fn notebook_reason(name: &str) -> Option<Reason> {
+    let mut own = reasons::REASONS.iter().copied();
+    own.find(|known| known.name() == name)
+        .or_else(|| Reason::from_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_of_a_notebook_explains_itself_and_is_found() {
+        let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
+        for reason in reasons::REASONS {
+            assert!(reason.meaning().ends_with('.'), "{reason}");
+            assert!(reason.advice().ends_with('.'), "{reason}");
+            assert_eq!(notebook_reason(reason.name()), Some(*reason));
+            assert!(names.insert(reason.name()), "{reason} is declared twice");
+        }
+        assert_eq!(notebook_reason("OOMKilled"), Some(Reason::OOMKilled));
+        assert_eq!(notebook_reason("Other"), None);
+    }
+}

@@ -1,0 +1,16 @@
+//! The notebooks operator: a [`NotebookValidationJob`](api::notebooks::NotebookValidationJob) runs a notebook in a user's
+//! image and compares its outputs with a golden notebook.
+//!
+//! Decisions are pure functions of the observed state. [`decide()`] reads as the table of phases. Before the attempts,
+//! [`sources`] resolves the references to commits. [`build`] creates the Job of an attempt. [`report`] reads the report of
+//! the runner, and only [`evaluate`] creates a success.
+
+pub mod build;
+mod decide;
+pub mod evaluate;
+pub mod report;
+pub mod sources;
+mod work;
+pub mod world;
+
+pub use decide::{NotebookDecision, decide};
