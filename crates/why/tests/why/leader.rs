@@ -7,7 +7,7 @@ use why::{
     world::{OperatorView, PodView, WorkloadView},
 };
 
-use crate::build::{Scene, at, before, merge};
+use crate::build::{Scene, at, before, going, merge};
 
 const POD: &str = "orchestrator-tasks-6d5f-abcde";
 
