@@ -4,7 +4,6 @@
 //! The kind is not in the table of kinds: the chart does not install it, and no controller reads it.
 
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
