@@ -74,7 +74,7 @@ pub struct Settings {
     pub proxy_header: Option<HeaderName>,
     /// Keys of the sessions of browsers. `None`: browsers cannot sign in.
     pub sessions: Option<Sessions>,
-    /// Receives what the gateway does.
+    /// Receives the events of the gateway.
     pub observer: Arc<dyn Observer>,
     /// Returns the time of day, for explanations.
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,

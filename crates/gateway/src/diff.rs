@@ -11,7 +11,7 @@ const CONTEXT: usize = 3;
 /// the last change are reported as replaced.
 const CHANGES: usize = 500;
 
-/// What happened to a file.
+/// The kind of change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Change {
@@ -29,7 +29,7 @@ pub(crate) enum Change {
 pub(crate) struct FileDiff {
     /// Name of the file.
     pub(crate) filename: String,
-    /// What happened to the file.
+    /// The kind of change of the file.
     pub(crate) change: Change,
     /// The parts that differ, in order.
     pub(crate) hunks: Vec<Hunk>,

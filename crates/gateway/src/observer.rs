@@ -1,8 +1,8 @@
-//! What the gateway reports to the metrics of its process.
+//! The events that the gateway reports to the metrics of its process.
 
 use std::time::Duration;
 
-/// Receives what the gateway does. All names are from the code, so each label has few values.
+/// Receives the events of the gateway. All names are from the code, so each label has few values.
 pub trait Observer: Send + Sync {
     /// A request was answered. `route` is the path with its placeholders, or `other`.
     fn responded(&self, route: &'static str, code: u16, took: Duration);

@@ -95,7 +95,7 @@ pub(crate) struct Page {
     pub(crate) cursor: Option<String>,
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
     /// One response.

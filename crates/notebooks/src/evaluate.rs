@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //! A success needs all of: a complete Job, three containers with exit code 0 and nothing that contradicts it, a Pod that
-//! nobody asked to stop, and a report of this attempt whose counts agree with each other. Exit code and report must say
-//! the same.
+//! nobody asked to stop, and a report of this attempt with counts that agree with each other. Exit code and report must
+//! agree.
 
 use api::{Reason, notebooks::notebook_reason, status::bounded, tasks::Evidence};
 use attempts::{
@@ -76,7 +76,7 @@ fn fetch_failed(attempt: &Attempt<'_>) -> (Reason, String) {
     (Reason::CloneFailed, message)
 }
 
-/// Evaluates an attempt whose kernel ended.
+/// Evaluates an attempt after the end of its kernel.
 fn ended(attempt: &Attempt<'_>) -> (Reason, String) {
     let name = describe_pod(attempt.pod);
     let Some(runner) = attempt.runner.and_then(ContainerState::exit) else {

@@ -86,7 +86,7 @@ pub struct Counts {
     pub skipped: u32,
     /// Cells after the one that failed.
     pub not_run: u32,
-    /// Cells whose outputs match.
+    /// Cells with matching outputs.
     pub matched: u32,
     /// Cells with a difference.
     pub mismatched: u32,

@@ -66,7 +66,7 @@ impl<'a> Validation<'a> {
         self.job.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the evidence about an attempt whose container ended.
+    /// Returns the evidence about an attempt after the end of its container.
     pub(crate) fn attempt<'b>(
         &self,
         pod: &'b PodView,

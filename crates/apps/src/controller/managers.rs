@@ -42,7 +42,7 @@ pub(super) struct ManagerReader {
     known: Arc<Mutex<BTreeMap<Subject, Managers>>>,
 }
 
-/// An object whose field is asked about.
+/// A field of an object, and the object.
 pub(super) struct Asked<'a> {
     pub(super) resource: ResourceType,
     pub(super) namespace: &'a str,

@@ -231,7 +231,7 @@ impl Binder {
 /// The objects of one volume of a rollback.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeObjects {
-    /// The claim with the name of the plan, whoever created it.
+    /// The claim with the name of the plan, of any creator.
     pub claim: Option<LiveClaim>,
     /// The temporary claim of the request.
     pub temporary: Option<LiveClaim>,

@@ -15,7 +15,7 @@ use crate::pod::AppPod;
 /// Name of the step and of its container.
 pub const CONTAINER: &str = "commit";
 
-/// Reason of the kubelet for a container whose program could not be started.
+/// Reason of the kubelet for a container with a program that could not be started.
 const START_ERROR: &str = "StartError";
 
 /// The Jobs of a request, and the configuration of new ones.
@@ -56,7 +56,7 @@ pub struct StepJob {
     pub pod: Option<PodName>,
 }
 
-/// A Pod whose log can be read.
+/// A Pod with a log that can be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodName {
     /// Name.

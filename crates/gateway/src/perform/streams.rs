@@ -26,7 +26,7 @@ use crate::{
 /// Maximum time to find out whether the caller may watch the runs of a namespace.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a stream needs besides its query.
+/// The context of a stream, besides its query.
 pub(crate) struct Stage<'a, G> {
     pub(crate) hub: &'a Hub,
     pub(crate) now: Now,

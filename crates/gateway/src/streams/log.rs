@@ -110,7 +110,7 @@ pub(crate) async fn texts(
     Ok(texts.boxed())
 }
 
-/// What happened to the log.
+/// An event of the log.
 enum Got {
     Piece(Piece),
     /// The connection to the kubelet ended.

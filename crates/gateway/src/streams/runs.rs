@@ -44,7 +44,7 @@ struct Source {
     id: Option<u64>,
 }
 
-/// What a source has for the client.
+/// The result of a step of a source.
 enum Found {
     Events(Vec<Event>),
     /// There may be more.

@@ -137,7 +137,7 @@ fn r64_a_run_without_a_readable_report_fails() {
     }
 }
 
-/// Exit code and report must say the same.
+/// Exit code and report must agree.
 #[test]
 fn a_report_that_contradicts_the_exit_code_is_invalid() {
     let runner = container("runner", 1, "Error", &success().to_string());
@@ -146,7 +146,7 @@ fn a_report_that_contradicts_the_exit_code_is_invalid() {
     assert_eq!(found.reason, Reason::ResultInvalid, "{}", found.message);
 }
 
-/// F13: a kernel that ended by itself, and a Job that failed, are no success, whatever the report says.
+/// F13: a kernel that ended by itself, and a Job that failed, are no success, regardless of the report.
 #[test]
 fn f13_a_kernel_that_ended_by_itself_is_no_success() {
     let runner = completed("runner", &success().to_string());

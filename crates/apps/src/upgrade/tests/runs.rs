@@ -21,7 +21,7 @@ pub(super) fn writes() -> usize {
     cluster.writes.len()
 }
 
-/// A request whose push is rejected ends as before.
+/// A request with a rejected push ends as before.
 #[test]
 fn a_run_stops_the_application_takes_snapshots_and_undoes_everything() {
     let mut cluster = Cluster::new();

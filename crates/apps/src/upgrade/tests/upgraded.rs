@@ -1,4 +1,4 @@
-//! Upgrades whose commit is pushed, also with a fault at each write.
+//! Upgrades with a pushed commit, also with a fault at each write.
 
 use std::sync::Arc;
 
