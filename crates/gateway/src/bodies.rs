@@ -296,7 +296,8 @@ mod tests {
 
     #[test]
     fn s3_11_a_task_without_files_or_with_unknown_fields_is_refused() {
-        let cases: [(fn(&mut Value), &str); 6] = [
+        type Spoil = fn(&mut Value);
+        let cases: [(Spoil, &str); 6] = [
             (|body| body["markdown_files"] = json!([]), "no files"),
             (
                 |body| body["markdown_files"][0]["filename"] = json!("../x"),

@@ -222,7 +222,6 @@ fn edits() {
             before: "nginx:1.25",
             to: "nginx:1.26@sha256:00ff",
             after: "nginx:1.26@sha256:00ff",
-            ..VERSION
         },
         Edit {
             name: "key with dots",

@@ -134,7 +134,7 @@ pub(super) async fn impersonation(stage: &Stage) -> Result<String> {
     let all = headers
         .iter()
         .fold(post(TASKS, &task(8)), |call, (name, value)| {
-            call.with(*name, *value)
+            call.with(name, *value)
         });
     stage.send(&ann, all).await?.is(200)?;
     let run = stage.run("task-8").await?;
