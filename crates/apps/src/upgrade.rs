@@ -26,6 +26,7 @@ mod pending;
 mod plan;
 mod reconcile;
 pub mod retention;
+pub(crate) mod return_plan;
 mod scale_down;
 pub mod scale_target;
 mod snapshot;

@@ -47,6 +47,25 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub git: Option<AppGit>,
+
+    /// Whether the operator creates a RollbackRequest for an upgrade that failed after its commit. Default: false.
+    // The schema lacks the field until UpgradeRequests are installed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip)]
+    pub auto_rollback: bool,
+}
+
+impl ManagedAppSpec {
+    /// Creates the spec of an application with the default value of each other field.
+    #[must_use]
+    pub fn new(kustomization_ref: FluxRef) -> Self {
+        Self {
+            kustomization_ref,
+            helm_release_ref: None,
+            git: None,
+            auto_rollback: false,
+        }
+    }
 }
 
 /// Reference to an object of Flux.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     rollback_phase::RollbackPhase,
+    status::NamespacedName,
     upgrade_git::{PushAttempt, PushedCommit, ReconciledVersion, UpgradeEvidence, VersionsBefore},
     upgrade_status::{Downtime, PlannedName, UndoneStep, UpgradePlan},
 };
@@ -109,6 +110,10 @@ pub struct RollbackPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub restores: Vec<PlannedRestore>,
+    /// Volumes that keep their data, because the upgrade has no snapshot of them. At most 32 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub unrestored: Vec<NamespacedName>,
     /// Timeouts of the phases about volumes.
     pub timeouts: RestoreTimeouts,
 }

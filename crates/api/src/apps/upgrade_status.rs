@@ -14,7 +14,7 @@ use super::{
     },
     upgrade_phase::UpgradePhase,
 };
-use crate::{CommonStatus, Duration, Status, decide::ResourceType};
+use crate::{CommonStatus, Duration, Status, decide::ResourceType, pod::NamedRef};
 
 /// Maximum number of workloads in a plan. A plan with more is rejected: a part of it could not be undone.
 pub const MAX_PLANNED_WORKLOADS: usize = 64;
@@ -115,6 +115,9 @@ pub struct UpgradeRequestStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub undone: Vec<UndoneStep>,
+    /// RollbackRequest that the operator creates after the end of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<NamedRef>,
     /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: CommonStatus,
@@ -157,6 +160,9 @@ pub struct UpgradePlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub warnings: Vec<String>,
+    /// Whether the operator creates a RollbackRequest if the upgrade fails after its commit.
+    #[serde(default)]
+    pub auto_rollback: bool,
     /// Timeouts of the phases.
     pub timeouts: PhaseTimeouts,
 }

@@ -463,9 +463,8 @@ fn spec_of(flux: &[(FluxKind, NamespacedName)]) -> Option<ManagedAppSpec> {
         })
     };
     Some(ManagedAppSpec {
-        kustomization_ref: last(FluxKind::Kustomization)?,
         helm_release_ref: last(FluxKind::HelmRelease),
-        git: None,
+        ..ManagedAppSpec::new(last(FluxKind::Kustomization)?)
     })
 }
 

@@ -56,20 +56,38 @@ pub(super) fn reason_of(name: &str) -> Reason {
     upgrade_reason(name).unwrap_or(Reason::CommitFailed)
 }
 
-/// Returns the first line of the commit message.
-pub(super) fn summary(app: &str, version: &str) -> String {
-    format!("Upgrade {app} to {version}")
+/// Returns the next step of an upgrade. `plan` has everything but the change in Git.
+pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) -> GitStep {
+    match Repository::of(request, state) {
+        Ok(target) => with_target(request, &target, plan),
+        Err(step) => step,
+    }
 }
 
-/// Returns the next step. `plan` has everything but the change in Git.
-pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) -> GitStep {
-    let target = match Repository::of(request, state) {
-        Ok(target) => target,
-        Err(step) => return step,
-    };
+/// Returns the next step of a rollback, which exchanges the values of the commit of an upgrade. A value that is not the one
+/// of the upgrade any more is `VersionChangedInGit`.
+pub(super) fn step_back(
+    request: &Request<'_>,
+    state: &AppState,
+    plan: &UpgradePlan,
+    upgrade: &PlannedCommit,
+) -> GitStep {
+    match Repository::of(request, state) {
+        Ok(target) => {
+            let target = Repository {
+                exchanged: Some(upgrade),
+                ..target
+            };
+            with_target(request, &target, plan)
+        }
+        Err(step) => step,
+    }
+}
+
+fn with_target(request: &Request<'_>, target: &Repository<'_>, plan: &UpgradePlan) -> GitStep {
     let name = commit_job::plan_name(request.name());
     let Some(job) = request.world.commit.job(&name) else {
-        return create(request, &target, plan, name);
+        return create(request, target, plan, name);
     };
     if job.is_deleting {
         return wait(format!("waits until an earlier Job '{name}' is deleted"));
@@ -82,7 +100,7 @@ pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) 
             Reason::CommitFailed,
             format!("Job '{name}' ended without a plan: {why}"),
         ),
-        StepState::Reported(report) => reported(request, job, report, &target, plan),
+        StepState::Reported(report) => reported(request, job, report, target, plan),
     }
 }
 
@@ -94,6 +112,8 @@ struct Repository<'a> {
     url: &'a str,
     branch: &'a str,
     author: CommitAuthor,
+    /// The commit whose values are exchanged, for a rollback.
+    exchanged: Option<&'a PlannedCommit>,
 }
 
 impl<'a> Repository<'a> {
@@ -160,6 +180,7 @@ impl<'a> Repository<'a> {
             url: git.url.as_deref().unwrap_or(&source.url),
             branch: git.branch.as_deref().unwrap_or(&source.branch),
             author,
+            exchanged: None,
         })
     }
 
@@ -168,9 +189,6 @@ impl<'a> Repository<'a> {
         let path = self.kustomization.path.as_deref().unwrap_or_default();
         let path = path.trim_start_matches("./").trim_matches('/');
         let applied = plan.revision.as_deref().and_then(applied_commit);
-        let mut helm = plan.flux_objects.iter().rev();
-        let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
-        let field_path = self.git.chart.field_path.clone();
         StepRequest {
             mode: Mode::Plan,
             branch: self.branch.to_owned(),
@@ -180,21 +198,61 @@ impl<'a> Repository<'a> {
                 name: self.author.name.clone(),
                 email: self.author.email.clone(),
             },
-            summary: summary(app, &plan.chart.to),
-            edits: vec![Edit {
-                file: self.git.chart.file.clone(),
-                document: DocumentRef {
-                    kind: Some("HelmRelease".to_owned()),
-                    name: helm.map(|helm| helm.name.clone()),
-                    ..DocumentRef::default()
-                },
-                field_path: field_path.unwrap_or_else(|| VERSION_FIELD.to_owned()),
-                change: Change::Version {
-                    to: plan.chart.to.clone(),
-                },
-            }],
+            summary: self.summary(app, plan),
+            edits: match self.exchanged {
+                Some(upgrade) => exchanged(upgrade),
+                None => vec![self.edit(plan)],
+            },
         }
     }
+
+    /// Returns the first line of the commit message.
+    fn summary(&self, app: &str, plan: &UpgradePlan) -> String {
+        let verb = if self.exchanged.is_some() {
+            "Return"
+        } else {
+            "Upgrade"
+        };
+        format!("{verb} {app} to {}", plan.chart.to)
+    }
+
+    /// Returns the edit of the version of the chart.
+    fn edit(&self, plan: &UpgradePlan) -> Edit {
+        let mut helm = plan.flux_objects.iter().rev();
+        let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
+        let field_path = self.git.chart.field_path.clone();
+        Edit {
+            file: self.git.chart.file.clone(),
+            document: DocumentRef {
+                kind: Some("HelmRelease".to_owned()),
+                name: helm.map(|helm| helm.name.clone()),
+                ..DocumentRef::default()
+            },
+            field_path: field_path.unwrap_or_else(|| VERSION_FIELD.to_owned()),
+            change: Change::Version {
+                to: plan.chart.to.clone(),
+            },
+        }
+    }
+}
+
+/// Returns the edits that undo a commit.
+fn exchanged(commit: &PlannedCommit) -> Vec<Edit> {
+    let edits = commit.edits.iter().map(|edit| Edit {
+        file: Some(edit.file.clone()),
+        document: DocumentRef {
+            api_version: edit.document.api_version.clone(),
+            kind: edit.document.kind.clone(),
+            name: edit.document.name.clone(),
+            namespace: edit.document.namespace.clone(),
+        },
+        field_path: edit.field_path.clone(),
+        change: Change::Exact {
+            from: edit.to.clone(),
+            to: edit.from.clone(),
+        },
+    });
+    edits.collect()
 }
 
 /// Returns the commit of a revision of Flux. Without one, the commits since then are not counted.
@@ -262,13 +320,13 @@ fn reported(
         return wait(why);
     };
     match Plan::find(text, digest) {
-        Ok(found) => planned(target, plan, found),
+        Ok(found) => planned(request.app_name(), target, plan, found),
         Err(why) => reject(Reason::CommitFailed, why),
     }
 }
 
 /// Compares the plan of the step with the live version, and returns the change in Git.
-fn planned(target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
+fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
     for edit in &found.edits {
         if edit.from != plan.chart.from {
             return reject(
@@ -317,6 +375,7 @@ fn planned(target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep 
         branch: target.branch.to_owned(),
         credentials_secret: target.git.credentials_secret_ref.name.clone(),
         author: target.author.clone(),
+        summary: target.summary(app, plan),
         base: base.to_string(),
         edits: edits.collect(),
         diff,

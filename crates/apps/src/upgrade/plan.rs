@@ -33,14 +33,14 @@ use crate::{
 const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The reason why there is no plan.
-enum NoPlan {
+pub(super) enum NoPlan {
     /// It may change by itself, so the phase waits until its deadline.
     Wait(Problem),
     /// The request is rejected.
     Reject(Problem),
 }
 
-fn rejected<T>(reason: Reason, message: String) -> Result<T, NoPlan> {
+pub(super) fn rejected<T>(reason: Reason, message: String) -> Result<T, NoPlan> {
     Err(NoPlan::Reject(Problem::new(reason, message)))
 }
 
@@ -120,24 +120,28 @@ fn reject(request: &Request<'_>, problem: Problem) -> UpgradeDecision {
     delete_job(request, request.reject(problem))
 }
 
-/// Deletes the Job of the plan. A rejected deletion must not keep the request from its next phase: the request owns the
-/// Job.
+/// Deletes the Job of the plan.
 fn delete_job(request: &Request<'_>, decision: UpgradeDecision) -> UpgradeDecision {
+    job_deletion(request)
+        .into_iter()
+        .fold(decision, Decision::with)
+}
+
+/// Returns the deletion of the Job of the plan, if it exists. A rejected deletion must not keep the request from its next
+/// phase: the request owns the Job.
+pub(super) fn job_deletion(request: &Request<'_>) -> Option<Effect> {
     let name = commit_job::plan_name(request.name());
     let job = request.world.commit.job(&name);
-    let job = job.filter(|job| !job.is_deleting && request.fault.is_none());
-    match job {
-        None => decision,
-        Some(job) => decision.with(Effect::Delete(Target {
-            resource: ResourceType::JOB,
-            namespace: Some(job.namespace.clone()),
-            name: job.name.clone(),
-            uid: job.uid.clone(),
-            version: None,
-            requires_intent: None,
-            optional: true,
-        })),
-    }
+    let job = job.filter(|job| !job.is_deleting && request.fault.is_none())?;
+    Some(Effect::Delete(Target {
+        resource: ResourceType::JOB,
+        namespace: Some(job.namespace.clone()),
+        name: job.name.clone(),
+        uid: job.uid.clone(),
+        version: None,
+        requires_intent: None,
+        optional: true,
+    }))
 }
 
 fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
@@ -189,6 +193,7 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         volumes,
         unprotected_volumes: observed.unprotected_volumes,
         warnings: warnings(state),
+        auto_rollback: state.app.spec.auto_rollback,
         timeouts: PhaseTimeouts::default(),
     };
     Ok((plan, state))
@@ -215,7 +220,7 @@ fn warnings(state: &AppState) -> Vec<String> {
 
 /// Returns the observed state of the application, if it is healthy or need not be. The stored status of the ManagedApp
 /// decides nothing (S1.8).
-fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
+pub(super) fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
     let mut app = (*state.app).clone();
     app.status = None;
     let judged = crate::decide::decide(&Input {
@@ -251,7 +256,10 @@ fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, 
 }
 
 /// Returns the Flux objects in the order in which they are suspended: what applies another object comes before it.
-fn flux_objects(request: &Request<'_>, state: &AppState) -> Result<Vec<PlannedFluxObject>, NoPlan> {
+pub(super) fn flux_objects(
+    request: &Request<'_>,
+    state: &AppState,
+) -> Result<Vec<PlannedFluxObject>, NoPlan> {
     let world = &state.world;
     let mut names: Vec<(FluxKind, &NamespacedName)> = Vec::new();
     names.extend(
@@ -475,7 +483,7 @@ fn workloads(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedWork
 }
 
 /// Returns whether a workload mounts one of the claims, by its template or by a Pod.
-fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
+pub(super) fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
     let of_template = member
         .live
         .iter()
@@ -485,14 +493,14 @@ fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
     all.any(|claim| claims.contains(&NamespacedName::new(&member.id.namespace, claim)))
 }
 
-fn not_scalable<T>(kind: &str, name: &str) -> Result<T, NoPlan> {
+pub(super) fn not_scalable<T>(kind: &str, name: &str) -> Result<T, NoPlan> {
     rejected(
         Reason::WorkloadNotScalable,
         format!("{kind} '{name}' mounts a volume of the application, and cannot be stopped"),
     )
 }
 
-fn workload(
+pub(super) fn workload(
     request: &Request<'_>,
     kind: &str,
     live: &WorkloadView,

@@ -128,14 +128,7 @@ pub(super) fn app() -> ManagedApp {
         name: "shop".to_owned(),
         namespace: None,
     };
-    ManagedApp::new(
-        "shop",
-        ManagedAppSpec {
-            kustomization_ref: reference,
-            helm_release_ref: None,
-            git: None,
-        },
-    )
+    ManagedApp::new("shop", ManagedAppSpec::new(reference))
 }
 
 pub(super) fn with_kustomization(change: impl FnOnce(&mut KustomizationView)) -> AppWorld {

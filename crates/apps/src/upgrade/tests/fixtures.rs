@@ -270,12 +270,11 @@ pub(super) fn source() -> SourceView {
 
 /// The observed state of a healthy application, before the request begins.
 pub(crate) fn world() -> UpgradeWorld {
+    let kustomization = FluxRef {
+        name: "shop".to_owned(),
+        namespace: None,
+    };
     let spec = ManagedAppSpec {
-        kustomization_ref: FluxRef {
-            name: "shop".to_owned(),
-            namespace: None,
-        },
-        helm_release_ref: None,
         git: Some(AppGit {
             url: None,
             branch: None,
@@ -285,6 +284,7 @@ pub(crate) fn world() -> UpgradeWorld {
             author: None,
             chart: ChartField::default(),
         }),
+        ..ManagedAppSpec::new(kustomization)
     };
     UpgradeWorld {
         app: Some(AppState {
