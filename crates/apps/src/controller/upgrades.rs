@@ -493,7 +493,7 @@ impl Kind for UpgradeKind {
     type Status = UpgradeRequestStatus;
     type World = UpgradeWorld;
     const RESOURCE: ResourceType = UPGRADE_REQUEST.resource;
-    const FINALIZER: &'static str = "upgraderequests.orchestrator.io/finalizer";
+    const FINALIZER: &'static str = upgrade::FINALIZER;
 
     fn status(object: &UpgradeRequest) -> Option<&UpgradeRequestStatus> {
         object.status.as_ref()

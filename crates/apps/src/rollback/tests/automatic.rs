@@ -1,5 +1,7 @@
 //! The rollback that the operator creates for a failed upgrade (R34).
 
+use std::sync::Arc;
+
 use api::{
     Timestamp,
     apps::{
@@ -87,6 +89,7 @@ fn r34_an_upgrade_has_one_automatic_rollback() {
         // A dry run restores nothing.
         (vec![rollback("up", true)], true),
     ] {
+        let existing: Vec<_> = existing.into_iter().map(Arc::new).collect();
         let found = rollback_of(&failed, &existing);
         assert_eq!(found.is_some(), expected, "{existing:?}");
     }

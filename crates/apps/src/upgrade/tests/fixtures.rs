@@ -314,5 +314,6 @@ pub(crate) fn world() -> UpgradeWorld {
         live: None,
         source: source_before(),
         commit: CommitStep::default(),
+        rollbacks: Vec::new(),
     }
 }
