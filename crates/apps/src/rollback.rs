@@ -27,6 +27,9 @@ use api::{
 
 use self::{phases::Volumes, volume::VolumeObjects, world::RollbackWorld};
 
+/// Finalizer of RollbackRequests.
+pub const FINALIZER: &str = "rollbackrequests.orchestrator.io/finalizer";
+
 /// A decision about a RollbackRequest.
 pub type RollbackDecision = Decision<RollbackRequestStatus>;
 
