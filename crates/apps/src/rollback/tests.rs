@@ -1,6 +1,7 @@
 //! Restores and swaps on a simulated cluster, also with a fault at each write, and decisions about requests.
 
 mod automatic;
+mod plans;
 mod requests;
 mod storage;
 mod volumes;
