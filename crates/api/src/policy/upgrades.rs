@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     GROUP,
-    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, UPGRADE_REQUEST},
+    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, ROLLBACK_REQUEST, UPGRADE_REQUEST},
     names,
 };
 
@@ -99,7 +99,7 @@ pub fn upgrade_operator() -> Vec<ValidatingAdmissionPolicy> {
 
 /// Returns an expression that two maps differ in these keys only. The variables have the names `{name}Before` and
 /// `{name}After`.
-fn same_but(name: &str, keys: &[&str]) -> String {
+pub(super) fn same_but(name: &str, keys: &[&str]) -> String {
     let (before, after) = (
         format!("variables.{name}Before"),
         format!("variables.{name}After"),
@@ -111,7 +111,7 @@ fn same_but(name: &str, keys: &[&str]) -> String {
 }
 
 /// Returns an expression that labels, finalizers and owners are unchanged.
-fn same_metadata(fields: &[&str]) -> String {
+pub(super) fn same_metadata(fields: &[&str]) -> String {
     let same = |field: &&str| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
     fields.iter().map(same).collect::<Vec<_>>().join(" && ")
 }
@@ -195,7 +195,7 @@ fn own_git_repositories() -> ValidatingAdmissionPolicy {
 
 /// Admits only the Job that runs `step commit`. Another Pod could mount any Secret of the namespace.
 fn own_commit_jobs() -> ValidatingAdmissionPolicy {
-    let kind = UPGRADE_REQUEST.name();
+    let kinds = owned_list(&[UPGRADE_REQUEST.name(), ROLLBACK_REQUEST.name()]);
     let is_create = "request.operation != 'CREATE' || ";
     conditional_policy(
         "own-commit-jobs",
@@ -216,10 +216,10 @@ fn own_commit_jobs() -> ValidatingAdmissionPolicy {
         vec![
             bound(
                 format!(
-                    "variables.job.metadata.?labels[?'{}'].orValue('') == '{kind}'",
+                    "variables.job.metadata.?labels[?'{}'].orValue('') in {kinds}",
                     names::KIND
                 ),
-                "writes Jobs with the label of an UpgradeRequest only",
+                "writes Jobs with the label of an UpgradeRequest or a RollbackRequest only",
             ),
             bound(
                 format!(
@@ -346,7 +346,10 @@ mod tests {
     #[test]
     fn the_operator_creates_one_form_of_jobs_and_changes_no_source() {
         let jobs = expressions(&own_commit_jobs());
-        assert!(jobs[0].ends_with("== 'UpgradeRequest'"), "{jobs:?}");
+        assert!(
+            jobs[0].ends_with("in ['UpgradeRequest', 'RollbackRequest']"),
+            "{jobs:?}"
+        );
         assert!(
             jobs[1].contains("['/usr/local/bin/step', 'commit']"),
             "{jobs:?}"
