@@ -3,6 +3,7 @@
 mod caches;
 mod managers;
 mod observer;
+mod operations;
 mod releases;
 mod rollback_triggers;
 mod rollbacks;
@@ -27,6 +28,7 @@ use kube::ResourceExt;
 use self::{
     caches::{Caches, all},
     observer::{FluxObjects, Observer},
+    operations::OperationsReader,
     releases::Releases,
     rollbacks::RollbackKind,
     upgrade_caches::UpgradeCaches,
@@ -84,6 +86,13 @@ pub fn start(context: Context, scope: Scope, settings: Settings, supervisor: &mu
         apps: apps.clone(),
         observer: observer.clone(),
         shared: shared.clone(),
+        operations: upgrade_caches.as_ref().map(|own| {
+            own.connect_apps(&shared);
+            OperationsReader {
+                own: own.clone(),
+                caches: caches.clone(),
+            }
+        }),
     };
     let controller = Controller::new(kind, apps.clone(), context.clone())
         .depends_on(&caches.kustomizations)
@@ -160,6 +169,8 @@ struct AppKind {
     apps: Cache<ManagedApp>,
     observer: Observer,
     shared: Shared,
+    /// Reads the requests of an application, if the operator reconciles any.
+    operations: Option<OperationsReader>,
 }
 
 impl AppKind {
@@ -282,6 +293,7 @@ impl Kind for AppKind {
             discovery,
             overlap,
             warnings,
+            operations: self.operations.as_ref().map(|reader| reader.read(app)),
         })
     }
 

@@ -4,7 +4,11 @@ use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{status::ManagedAppStatus, upgrade_git::AppGit};
+use super::{
+    operations::{RetainedVolumePolicy, VolumeSnapshotPolicy},
+    status::ManagedAppStatus,
+    upgrade_git::AppGit,
+};
 use crate::{
     GROUP, Status,
     decide::ResourceType,
@@ -53,6 +57,22 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(skip)]
     pub auto_rollback: bool,
+
+    /// Snapshots of the volumes of the application.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub volume_snapshots: VolumeSnapshotPolicy,
+
+    /// PersistentVolumes that a rollback replaced.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub retained_volumes: RetainedVolumePolicy,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl ManagedAppSpec {
@@ -64,6 +84,8 @@ impl ManagedAppSpec {
             helm_release_ref: None,
             git: None,
             auto_rollback: false,
+            volume_snapshots: VolumeSnapshotPolicy::default(),
+            retained_volumes: RetainedVolumePolicy::default(),
         }
     }
 }

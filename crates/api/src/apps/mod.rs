@@ -5,6 +5,7 @@
     reason = "the schema derive repeats each struct inside a function"
 )]
 mod managed_app;
+mod operations;
 mod permissions;
 mod reasons;
 mod rollback_permissions;
@@ -31,6 +32,11 @@ mod upgrade_status;
 use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
+pub use operations::{
+    ActiveOperation, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES,
+    RestorePoint, RetainedVolume, RetainedVolumePolicy, SnapshotRetention, VolumeSnapshotPolicy,
+    reclaim_intent,
+};
 pub use rollback_permissions::ROLLBACK_PERMISSIONS;
 pub use rollback_phase::RollbackPhase;
 pub use rollback_request::{ROLLBACK_REQUEST, RollbackRequest, RollbackRequestSpec};

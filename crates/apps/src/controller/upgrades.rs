@@ -314,6 +314,7 @@ impl UpgradeKind {
             discovery,
             overlap: None,
             warnings,
+            operations: None,
         })
     }
 

@@ -120,6 +120,7 @@ pub(super) fn healthy() -> AppWorld {
         discovery: Discovery::Found(objects()),
         overlap: None,
         warnings: Vec::new(),
+        operations: None,
     }
 }
 

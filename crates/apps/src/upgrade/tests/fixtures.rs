@@ -177,6 +177,7 @@ pub(super) fn app_world() -> AppWorld {
         }),
         overlap: None,
         warnings: Vec::new(),
+        operations: None,
     }
 }
 
