@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     operations::{RetainedVolumePolicy, VolumeSnapshotPolicy},
     status::ManagedAppStatus,
+    timeouts::{HealthCheckSettings, TimeoutSettings},
     upgrade_git::AppGit,
 };
 use crate::{
@@ -69,6 +70,25 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(skip)]
     pub retained_volumes: RetainedVolumePolicy,
+
+    /// Kustomization of Flux that applies `kustomizationRef`. An upgrade suspends both: the suspension of a parent does
+    /// not stop its children. The author needs permission to patch it.
+    // As above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub suspend_ref: Option<FluxRef>,
+
+    /// Timeouts of the phases of upgrades and rollbacks.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub phase_timeouts: TimeoutSettings,
+
+    /// Health of the application after an upgrade or a rollback.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub health_check: HealthCheckSettings,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -86,6 +106,9 @@ impl ManagedAppSpec {
             auto_rollback: false,
             volume_snapshots: VolumeSnapshotPolicy::default(),
             retained_volumes: RetainedVolumePolicy::default(),
+            suspend_ref: None,
+            phase_timeouts: TimeoutSettings::default(),
+            health_check: HealthCheckSettings::default(),
         }
     }
 }

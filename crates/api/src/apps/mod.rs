@@ -18,6 +18,11 @@ mod rollback_reasons;
 mod rollback_request;
 mod rollback_status;
 mod status;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod timeouts;
 mod upgrade_git;
 mod upgrade_permissions;
 mod upgrade_phase;
@@ -48,6 +53,7 @@ pub use status::{
     AppPhase, AppliedRevision, DeployedRelease, ManagedAppStatus, NamespacedName,
     UnprotectedVolume, Volume, Workload,
 };
+pub use timeouts::{HealthCheckSettings, TimeoutSettings};
 pub use upgrade_git::{
     AppGit, ChartField, CommitAuthor, MAX_EVIDENCE_IMAGES, MAX_PLANNED_EDITS, PlannedCommit,
     PlannedDocument, PlannedEdit, PlannedSource, PushAttempt, PushFailure, PushOutcome,

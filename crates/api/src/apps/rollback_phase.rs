@@ -17,9 +17,9 @@ crate::phases! {
         Plan: "The operator checks the upgrade and its snapshots, and freezes the state to which it returns after a failure. It changes nothing.",
             deadline Deadline::after("2 minutes", |_: &RollbackRequest| PLAN_TIME, RollbackPhase::Failed),
             undo Undo::None => [Suspend, Succeeded, Failed];
-        Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it.",
+        Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it. Without snapshots, it only locks them.",
             deadline Deadline::after("`status.plan.change.timeouts.suspend`", |request: &RollbackRequest| Duration::from(request.timeouts().suspend), RollbackPhase::Undo),
-            undo Undo::Phase(RollbackPhase::Undo) => [ScaleDown, Undo];
+            undo Undo::Phase(RollbackPhase::Undo) => [ScaleDown, GitRevert, Undo];
         ScaleDown: "The operator scales all workloads of the application to zero, and waits until the volumes are free.",
             deadline Deadline::after("`status.plan.change.timeouts.scaleDown`", |request: &RollbackRequest| Duration::from(request.timeouts().scale_down), RollbackPhase::Undo),
             undo Undo::Phase(RollbackPhase::Undo) => [VolumeRestore, Undo];

@@ -20,9 +20,9 @@ crate::phases! {
         Plan: "The operator checks the request and freezes the state to which it returns after a failure. It changes nothing.",
             deadline Deadline::after("2 minutes", |_: &UpgradeRequest| PLAN_TIME, UpgradePhase::Failed),
             undo Undo::None => [Suspend, Succeeded, Failed];
-        Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it.",
+        Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it. Without snapshots, it only locks them.",
             deadline Deadline::after("`status.plan.timeouts.suspend`", |request: &UpgradeRequest| Duration::from(request.timeouts().suspend), UpgradePhase::Undo),
-            undo Undo::Phase(UpgradePhase::Undo) => [ScaleDown, Undo];
+            undo Undo::Phase(UpgradePhase::Undo) => [ScaleDown, GitCommit, Undo];
         ScaleDown: "The operator scales all workloads that mount a volume of the application to zero, and waits until the volumes are free.",
             deadline Deadline::after("`status.plan.timeouts.scaleDown`", |request: &UpgradeRequest| Duration::from(request.timeouts().scale_down), UpgradePhase::Undo),
             undo Undo::Phase(UpgradePhase::Undo) => [Snapshot, Undo];

@@ -46,6 +46,11 @@ pub struct UpgradeRequestSpec {
     /// Version to upgrade to.
     pub target_version: TargetVersion,
 
+    /// Whether to upgrade without snapshots. The application keeps running, and a rollback returns only Git. Default:
+    /// false.
+    #[serde(default)]
+    pub skip_snapshot: bool,
+
     /// Whether to upgrade an application that is not healthy. Default: false.
     #[serde(default)]
     pub allow_unhealthy: bool,
@@ -200,7 +205,13 @@ mod tests {
         let names: Vec<&String> = spec["properties"].as_object().unwrap().keys().collect();
         assert_eq!(
             names,
-            ["allowUnhealthy", "dryRun", "managedAppRef", "targetVersion"]
+            [
+                "allowUnhealthy",
+                "dryRun",
+                "managedAppRef",
+                "skipSnapshot",
+                "targetVersion"
+            ]
         );
         assert_eq!(spec["required"], json!(["managedAppRef", "targetVersion"]));
     }

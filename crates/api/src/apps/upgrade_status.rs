@@ -144,6 +144,9 @@ pub struct UpgradePlan {
     pub commit: PlannedCommit,
     /// How long the workloads stay stopped.
     pub scale_down_policy: ScaleDownPolicy,
+    /// Whether no snapshot is taken or restored. Then Flux is locked and not suspended, and no workload is stopped.
+    #[serde(default)]
+    pub is_without_snapshots: bool,
     /// Workloads that are stopped, with their replica counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]

@@ -6,8 +6,8 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 
 use super::{
-    Matched, allowed, conditional_policy, denial, owned_list, permission_message, policy, requests,
-    task_operator::bound,
+    Matched, allowed, apps::may_patch, conditional_policy, denial, owned_list, permission_message,
+    policy, requests, task_operator::bound,
 };
 use crate::{
     GROUP,
@@ -33,7 +33,22 @@ const CRON_JOB_FIELDS: &[&str] = &[
 /// prefix their names with its own.
 #[must_use]
 pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
-    vec![may_upgrade(), may_read_credentials()]
+    vec![may_upgrade(), may_read_credentials(), may_suspend_parent()]
+}
+
+/// Requires permission to patch the Kustomization that an upgrade suspends before that of the application.
+fn may_suspend_parent() -> ValidatingAdmissionPolicy {
+    policy(
+        "suspend-reference",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["managedapps"],
+            name: "changed",
+            when: "oldObject == null || object.spec != oldObject.spec",
+        },
+        &[],
+        vec![may_patch(KUSTOMIZATION, "suspendRef")],
+    )
 }
 
 fn may_upgrade() -> ValidatingAdmissionPolicy {

@@ -33,7 +33,7 @@ use super::{
     upgrade_triggers::{Subjects, connect, subjects_of},
 };
 use crate::{
-    discover::ReleaseRead,
+    discover::{self, ReleaseRead},
     flux::SourceView,
     object::{ObjectId, ObjectKind},
     upgrade::{
@@ -209,7 +209,16 @@ impl UpgradeKind {
         let helm = world.release();
         let has_upgrade_hooks =
             helm.and_then(|helm| self.observer.releases.has_upgrade_hooks(helm));
+        // The suspension of the Kustomization itself needs no reference.
+        let parent = app.spec.suspend_ref.as_ref();
+        let parent = parent.map(|reference| discover::resolve(reference, &namespace));
+        let parent = parent.filter(|parent| *parent != world.kustomization_name);
         let mut flux = vec![(FluxKind::Kustomization, world.kustomization_name.clone())];
+        flux.extend(
+            parent
+                .iter()
+                .map(|name| (FluxKind::Kustomization, name.clone())),
+        );
         if let Ok(Some((name, _))) = &world.helm_release {
             flux.push((FluxKind::HelmRelease, name.clone()));
         }
@@ -227,7 +236,7 @@ impl UpgradeKind {
             app: Some(AppState {
                 app,
                 world,
-                parent: None,
+                parent,
                 has_upgrade_hooks,
             }),
             live: None,
@@ -248,6 +257,8 @@ impl UpgradeKind {
         let (reads, needs_live) = match phase {
             Some(UpgradePhase::Snapshot | UpgradePhase::HealthCheck) => (Some(now), true),
             Some(UpgradePhase::GitCommit | UpgradePhase::Reconcile) => (None, true),
+            // The commit follows at once, and is compared with the versions before it.
+            Some(UpgradePhase::Suspend) if plan.is_without_snapshots => (None, true),
             Some(
                 UpgradePhase::Pending
                 | UpgradePhase::Plan

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use api::{
     Reason, Status, Verdict,
     apps::{
-        NamespacedName, PlannedRestore, RestoreTimeouts, RollbackPhase, RollbackPlan,
-        RollbackRequest, RollbackRequestStatus, TakenSnapshot, UPGRADE_REQUEST, UpgradePlan,
-        UpgradeRequest,
+        NamespacedName, PlannedRestore, RollbackPhase, RollbackPlan, RollbackRequest,
+        RollbackRequestStatus, TakenSnapshot, UPGRADE_REQUEST, UpgradePlan, UpgradeRequest,
     },
     decide::{Decision, Effect, Input, LiveRead},
     quantity, time,
@@ -169,6 +168,8 @@ impl Planning<'_> {
         change: UpgradePlan,
     ) -> RollbackDecision {
         let operation = &self.input.world.operation;
+        let app = operation.app.as_ref().map(|state| &state.app.spec);
+        let timeouts = app.map(|spec| spec.phase_timeouts.of_volumes());
         let restores = taken.iter().map(|one| restore(operation, before, one));
         let plan = RollbackPlan {
             app: upgrade.spec.managed_app_ref.name.clone(),
@@ -176,7 +177,7 @@ impl Planning<'_> {
             upgrade_uid: upgrade.metadata.uid.clone().unwrap_or_default(),
             restores: restores.collect(),
             unrestored: unrestored(operation, taken),
-            timeouts: RestoreTimeouts::default(),
+            timeouts: timeouts.unwrap_or_default(),
             change,
         };
         let summary = summary(&plan);

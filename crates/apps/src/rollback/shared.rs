@@ -29,16 +29,18 @@ pub(super) fn decide(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Rollb
 
 /// Stores the intent to push the version from before.
 pub(super) fn begin_commit(input: &Input<'_, RollbackRequest, RollbackWorld>) -> RollbackDecision {
-    let mut decision = with_upgrade(input, upgrade::begin_commit);
-    let status = &mut decision.status;
+    with_upgrade(input, upgrade::begin_commit)
+}
+
+/// Counts the current release as new if it has the version from before: Helm has rolled the release back already, so no
+/// newer release follows.
+fn with_current_release(status: &mut RollbackRequestStatus, world: &UpgradeWorld) {
     let target = status.plan.as_ref().map(|plan| &plan.change.chart.to);
-    // Helm has rolled the release back already, so no newer release follows. The current one counts as new.
     if let (Some(target), Some(before)) = (target, &mut status.before_commit)
-        && has_deployed(&input.world.operation, target)
+        && has_deployed(world, target)
     {
         before.release_version = before.release_version.map(|version| version - 1);
     }
-    decision
 }
 
 /// Returns whether the newest release is deployed with this version of the chart.
@@ -75,6 +77,9 @@ fn with_upgrade(
     decision.effects = decision.effects.into_iter().map(relabel).collect();
     if let Some((reason, message)) = entered(phase).filter(|_| now != phase) {
         decision.verdict = Verdict::working(reason, message);
+    }
+    if phase == RollbackPhase::GitRevert && now != phase {
+        with_current_release(&mut decision.status, &input.world.operation);
     }
     let plan = decision.status.plan.as_ref();
     if now == RollbackPhase::HealthCheck
@@ -153,6 +158,8 @@ pub(crate) fn as_upgrade(
         target_version: TargetVersion {
             chart: chart.unwrap_or_default(),
         },
+        // The plan decides which volumes are restored.
+        skip_snapshot: false,
         allow_unhealthy: true,
         dry_run: request.spec.dry_run,
     };

@@ -6,8 +6,8 @@ use api::{
     Reason, State, Verdict,
     apps::{
         AppPhase, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus,
-        NamespacedName, PhaseTimeouts, PlannedCommit, PlannedFluxObject, PlannedVolume,
-        PlannedWorkload, ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
+        NamespacedName, PlannedCommit, PlannedFluxObject, PlannedVolume, PlannedWorkload,
+        ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
     },
     decide::{Decision, Effect, Input, ResourceType, Target},
     time,
@@ -179,8 +179,13 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         Discovery::Found(objects) => objects,
         Discovery::Failed(problem) => return Err(NoPlan::Reject(problem.clone())),
     };
-    let volumes = volumes(request, objects)?;
-    let workloads = workloads(request, objects)?;
+    let is_without_snapshots = request.object.spec.skip_snapshot;
+    let (volumes, workloads) = if is_without_snapshots {
+        (Vec::new(), Vec::new())
+    } else {
+        (volumes(request, objects)?, workloads(request, objects)?)
+    };
+    let spec = &state.app.spec;
     let plan = UpgradePlan {
         app_uid: state.app.metadata.uid.clone().unwrap_or_default(),
         flux_objects,
@@ -189,12 +194,13 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         chart,
         commit: PlannedCommit::default(),
         scale_down_policy: scale_down_policy(state),
+        is_without_snapshots,
         workloads,
         volumes,
         unprotected_volumes: observed.unprotected_volumes,
-        warnings: warnings(state),
-        auto_rollback: state.app.spec.auto_rollback,
-        timeouts: PhaseTimeouts::default(),
+        warnings: warnings(state, is_without_snapshots),
+        auto_rollback: spec.auto_rollback,
+        timeouts: spec.phase_timeouts.of_upgrade(&spec.health_check),
     };
     Ok((plan, state))
 }
@@ -208,14 +214,25 @@ fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
     }
 }
 
-/// Returns facts about the release that do not prevent the upgrade.
-fn warnings(state: &AppState) -> Vec<String> {
+/// Returns facts about the release and the request that do not prevent the upgrade.
+fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
     let uninstalls = state
         .world
         .release()
         .is_some_and(|helm| helm.uninstalls_on_failure);
-    let text = "Flux uninstalls the release after a failed upgrade, which may delete its volumes";
-    uninstalls.then(|| text.to_owned()).into_iter().collect()
+    // Columns: whether the fact holds, and its text.
+    let facts = [
+        (
+            uninstalls,
+            "Flux uninstalls the release after a failed upgrade, which may delete its volumes",
+        ),
+        (
+            is_without_snapshots,
+            "no snapshot is taken, so a rollback returns only Git",
+        ),
+    ];
+    let facts = facts.into_iter().filter(|(holds, _)| *holds);
+    facts.map(|(_, text)| text.to_owned()).collect()
 }
 
 /// Returns the observed state of the application, if it is healthy or need not be. The stored status of the ManagedApp

@@ -100,6 +100,7 @@ fn freeze<'a>(
         Discovery::Failed(_) if is_uninstalled(state) => &nothing,
         Discovery::Failed(problem) => return Err(NoPlan::Reject(problem.clone())),
     };
+    let spec = &state.app.spec;
     let change = UpgradePlan {
         app_uid: state.app.metadata.uid.clone().unwrap_or_default(),
         flux_objects,
@@ -109,12 +110,18 @@ fn freeze<'a>(
         commit: PlannedCommit::default(),
         // No snapshot is taken, so the workloads stay stopped until Flux has applied the version.
         scale_down_policy: ScaleDownPolicy::UntilUpgraded,
-        workloads: workloads(request, objects, taken)?,
+        is_without_snapshots: taken.is_empty(),
+        workloads: if taken.is_empty() {
+            // Nothing is restored, so nothing has to be stopped.
+            Vec::new()
+        } else {
+            workloads(request, objects, taken)?
+        },
         volumes: volumes(request, taken)?,
         unprotected_volumes: observed.unprotected_volumes,
         warnings: Vec::new(),
         auto_rollback: false,
-        timeouts: upgrade.timeouts,
+        timeouts: spec.phase_timeouts.of_rollback(&spec.health_check),
     };
     Ok((change, state))
 }

@@ -12,4 +12,5 @@ mod objects;
 mod plans;
 mod recovery;
 mod runs;
+mod unprotected;
 mod upgraded;

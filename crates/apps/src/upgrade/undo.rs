@@ -114,7 +114,12 @@ pub(super) fn left(request: &Request<'_>) -> Vec<String> {
     };
     let locked = plan.flux_objects.iter().filter_map(|planned| {
         let live = request.world.flux(planned)?;
-        is_suspended_by_us(request, live).then(|| format!("{} is suspended", live.id()))
+        let state = if live.is_suspended() {
+            "suspended"
+        } else {
+            "locked"
+        };
+        is_suspended_by_us(request, live).then(|| format!("{} is {state}", live.id()))
     });
     let stopped = plan.workloads.iter().filter_map(|planned| {
         let live = request.world.workload(planned)?;

@@ -32,6 +32,7 @@ fn upgrade(phase: UpgradePhase, has_commit: bool) -> UpgradeRequest {
         target_version: TargetVersion {
             chart: "2.0.0".to_owned(),
         },
+        skip_snapshot: false,
         allow_unhealthy: false,
         dry_run: false,
     };

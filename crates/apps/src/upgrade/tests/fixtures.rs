@@ -56,6 +56,7 @@ pub(crate) fn request() -> UpgradeRequest {
             target_version: TargetVersion {
                 chart: "2.0.0".to_owned(),
             },
+            skip_snapshot: false,
             allow_unhealthy: false,
             dry_run: false,
         },
