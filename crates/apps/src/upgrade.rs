@@ -14,6 +14,7 @@
 //! # Caveats
 //! The kind is not installed by the chart, and the operator starts its controller only if its settings say so.
 
+mod approval;
 mod commit_job;
 pub mod commit_step;
 mod deletion;
@@ -70,6 +71,7 @@ pub fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecisio
     match request.phase {
         UpgradePhase::Pending => pending::decide(&request),
         UpgradePhase::Plan => plan::decide(&request),
+        UpgradePhase::Approval => approval::decide(&request),
         UpgradePhase::Suspend => suspend::decide(&request),
         UpgradePhase::ScaleDown => scale_down::decide(&request),
         UpgradePhase::Snapshot => snapshot::decide(&request),
@@ -222,6 +224,7 @@ impl<'a> Request<'a> {
         match self.phase {
             UpgradePhase::Pending => Reason::OperationActive,
             UpgradePhase::Plan => Reason::Planning,
+            UpgradePhase::Approval => Reason::AwaitingApproval,
             UpgradePhase::Suspend => Reason::Suspending,
             UpgradePhase::ScaleDown => Reason::ScalingDown,
             UpgradePhase::Snapshot => Reason::Snapshotting,

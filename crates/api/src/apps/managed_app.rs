@@ -89,6 +89,22 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(skip)]
     pub health_check: HealthCheckSettings,
+
+    /// Whether an upgrade waits for the decision of a user after its plan. Default: `NotRequired`.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub approval: ApprovalPolicy,
+}
+
+/// Whether upgrades need the decision of a user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalPolicy {
+    /// Upgrades continue after their plan.
+    #[default]
+    NotRequired,
+    /// Upgrades wait after their plan until a user with permission to `approve` the ManagedApp has decided.
+    Required,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -109,6 +125,7 @@ impl ManagedAppSpec {
             suspend_ref: None,
             phase_timeouts: TimeoutSettings::default(),
             health_check: HealthCheckSettings::default(),
+            approval: ApprovalPolicy::default(),
         }
     }
 }

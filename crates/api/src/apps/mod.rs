@@ -36,7 +36,7 @@ mod upgrade_status;
 
 use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
-pub use managed_app::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
+pub use managed_app::{ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
 pub use operations::{
     ActiveOperation, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES,
     RestorePoint, RetainedVolume, RetainedVolumePolicy, SnapshotRetention, VolumeSnapshotPolicy,
@@ -61,9 +61,11 @@ pub use upgrade_git::{
 };
 pub use upgrade_permissions::UPGRADE_PERMISSIONS;
 pub use upgrade_phase::{PLAN_TIME, PUSH_TIME, UpgradePhase};
-pub use upgrade_request::{TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec};
+pub use upgrade_request::{
+    Approval, ApprovalDecision, TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec,
+};
 pub use upgrade_status::{
-    Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
+    ApprovedPlan, Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
     PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind, ScaleDownPolicy,
     TakenSnapshot, UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus, VersionChange,
     upgrade_condition, upgrade_intent,

@@ -38,7 +38,7 @@ use crate::{
     doc = "Upgrade of a ManagedApp to another version. The operator suspends Flux, stops the workloads and takes snapshots of their volumes. If a step fails, it restores the state from before."
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::unchanging("UpgradeRequest"))]
+#[x_kube(validation = rules::only_approval_is_set_once())]
 pub struct UpgradeRequestSpec {
     /// ManagedApp to upgrade, in the same namespace.
     pub managed_app_ref: NamedRef,
@@ -58,6 +58,31 @@ pub struct UpgradeRequestSpec {
     /// Whether to make and report the plan only, without any change in the cluster. Default: false.
     #[serde(default)]
     pub dry_run: bool,
+
+    /// Decision about the plan, if the ManagedApp requires one. It can be set once, by a user with permission to
+    /// `approve` the ManagedApp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+}
+
+/// Decision about the plan of an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// Decision.
+    pub decision: ApprovalDecision,
+    /// Name of the user that decided, as the API server authenticates users. An admission policy admits no other name.
+    #[schemars(length(min = 1, max = 512))]
+    pub by: String,
+}
+
+/// Decision about a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalDecision {
+    /// The upgrade continues.
+    Approved,
+    /// The request ends, and nothing is changed.
+    Denied,
 }
 
 /// Version of an application.
@@ -167,7 +192,14 @@ mod tests {
         assert_eq!(fields, [".status.phase", ".status.reason"]);
         let properties = &version["schema"]["openAPIV3Schema"]["properties"];
         let rules = &properties["spec"]["x-kubernetes-validations"];
-        assert_eq!(rules[0]["rule"], "self == oldSelf", "{rules}");
+        let rule = rules[0]["rule"].as_str().unwrap();
+        // Each field but the decision must stay as it is.
+        let fields = properties["spec"]["properties"].as_object().unwrap();
+        for field in fields.keys().filter(|field| *field != "approval") {
+            let same = format!("self.{field} == oldSelf.{field}");
+            assert!(rule.contains(&same), "{field}: {rule}");
+        }
+        assert!(rule.contains("!has(oldSelf.approval)"), "{rule}");
         assert_eq!(properties["status"]["default"]["phase"], "Pending");
     }
 
@@ -207,6 +239,7 @@ mod tests {
             names,
             [
                 "allowUnhealthy",
+                "approval",
                 "dryRun",
                 "managedAppRef",
                 "skipSnapshot",

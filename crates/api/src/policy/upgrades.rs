@@ -33,7 +33,12 @@ const CRON_JOB_FIELDS: &[&str] = &[
 /// prefix their names with its own.
 #[must_use]
 pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
-    vec![may_upgrade(), may_read_credentials(), may_suspend_parent()]
+    vec![
+        may_upgrade(),
+        may_read_credentials(),
+        may_suspend_parent(),
+        may_approve(),
+    ]
 }
 
 /// Requires permission to patch the Kustomization that an upgrade suspends before that of the application.
@@ -71,6 +76,36 @@ fn may_upgrade() -> ValidatingAdmissionPolicy {
                 "'upgrade' the ManagedApp '\" + object.spec.managedAppRef.name + \"'",
             ),
         )],
+    )
+}
+
+/// Requires the verb `approve` of a user that decides about a plan, and that user's own name.
+fn may_approve() -> ValidatingAdmissionPolicy {
+    let app = "object.spec.managedAppRef.name";
+    policy(
+        "approve-upgrade",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["upgraderequests"],
+            name: "decided",
+            when: "has(object.spec.approval) && (oldObject == null || !has(oldObject.spec.approval))",
+        },
+        &[],
+        vec![
+            denial(
+                allowed(GROUP, "managedapps", Some(app), "approve"),
+                "spec.approval: a user that decides about an upgrade must be allowed to 'approve' the ManagedApp",
+                &permission_message(
+                    "\"spec.approval: \"",
+                    "'approve' the ManagedApp '\" + object.spec.managedAppRef.name + \"'",
+                ),
+            ),
+            denial(
+                "object.spec.approval.by == request.userInfo.username".to_owned(),
+                "spec.approval.by: must be the name of the user that decides",
+                "\"spec.approval.by: must be '\" + request.userInfo.username + \"', the name of the user that decides\"",
+            ),
+        ],
     )
 }
 
@@ -337,6 +372,17 @@ mod tests {
         assert!(
             found[0].contains(".name(object.spec.managedAppRef.name).check('upgrade')"),
             "{found:?}"
+        );
+    }
+
+    /// The object records the approver, so nobody may approve in another user's name.
+    #[test]
+    fn an_approver_needs_the_verb_and_their_own_name() {
+        let found = expressions(&may_approve());
+        assert!(found[0].contains(".check('approve')"), "{found:?}");
+        assert_eq!(
+            found[1],
+            "object.spec.approval.by == request.userInfo.username"
         );
     }
 

@@ -262,6 +262,7 @@ impl UpgradeKind {
             Some(
                 UpgradePhase::Pending
                 | UpgradePhase::Plan
+                | UpgradePhase::Approval
                 | UpgradePhase::Suspend
                 | UpgradePhase::ScaleDown
                 | UpgradePhase::Undo

@@ -162,10 +162,13 @@ pub(crate) fn as_upgrade(
         skip_snapshot: false,
         allow_unhealthy: true,
         dry_run: request.spec.dry_run,
+        approval: None,
     };
     let status = UpgradeRequestStatus {
         phase: stored.phase.map(phase_before),
         plan: plan.map(|plan| plan.change),
+        planned_at: None,
+        approved: None,
         at_zero: stored.at_zero,
         workloads_stopped_at: stored.workloads_stopped_at,
         downtime: stored.downtime,
@@ -253,7 +256,8 @@ pub(super) fn phase_before(phase: RollbackPhase) -> UpgradePhase {
 pub(super) fn phase_after(now: RollbackPhase, phase: UpgradePhase) -> RollbackPhase {
     match phase {
         UpgradePhase::Pending => RollbackPhase::Pending,
-        UpgradePhase::Plan => RollbackPhase::Plan,
+        // The plan of a rollback never needs an approval.
+        UpgradePhase::Plan | UpgradePhase::Approval => RollbackPhase::Plan,
         UpgradePhase::Suspend => RollbackPhase::Suspend,
         UpgradePhase::ScaleDown => RollbackPhase::ScaleDown,
         UpgradePhase::Snapshot => RollbackPhase::VolumeRestore,

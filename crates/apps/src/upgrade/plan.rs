@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use api::{
     Reason, State, Verdict,
     apps::{
-        AppPhase, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus,
-        NamespacedName, PlannedCommit, PlannedFluxObject, PlannedVolume, PlannedWorkload,
-        ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
+        AppPhase, ApprovalPolicy, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS,
+        ManagedAppStatus, NamespacedName, PlannedCommit, PlannedFluxObject, PlannedVolume,
+        PlannedWorkload, ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
     },
     decide::{Decision, Effect, Input, ResourceType, Target},
     time,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Request, UpgradeDecision, commit_job,
+    Request, UpgradeDecision, approval, commit_job,
     flux_target::FluxTarget,
     git_plan::{self, GitStep},
     snapshot::MAX_SOURCE_BYTES,
@@ -50,14 +51,8 @@ fn unknown<T>(message: String) -> Result<T, NoPlan> {
 
 /// Decides about a request in `Plan`. The plan is stored before the next phase begins.
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
-    if request.plan().is_some() {
-        let decision = request.advance(
-            request.stored.clone(),
-            UpgradePhase::Suspend,
-            Reason::Suspending,
-            "suspends Flux",
-        );
-        return delete_job(request, decision);
+    if let Some(plan) = request.plan() {
+        return delete_job(request, approval::after_plan(request, plan));
     }
     let decision = next(request);
     // There is nothing to undo, so the request needs no finalizer, whatever the Job does.
@@ -154,6 +149,7 @@ fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
     );
     let mut status = request.stored.clone();
     status.plan = Some(plan);
+    status.planned_at = Some(Time(time::whole(request.now)));
     if request.is_dry_run() {
         let verdict = Verdict::succeeded(format!("{summary}. Nothing was changed"));
         let decision = Decision::status_only(status, UpgradePhase::Succeeded, verdict);
@@ -199,6 +195,7 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         volumes,
         unprotected_volumes: observed.unprotected_volumes,
         warnings: warnings(state, is_without_snapshots),
+        needs_approval: spec.approval == ApprovalPolicy::Required,
         auto_rollback: spec.auto_rollback,
         timeouts: spec.phase_timeouts.of_upgrade(&spec.health_check),
     };

@@ -120,6 +120,7 @@ fn freeze<'a>(
         volumes: volumes(request, taken)?,
         unprotected_volumes: observed.unprotected_volumes,
         warnings: Vec::new(),
+        needs_approval: false,
         auto_rollback: false,
         timeouts: spec.phase_timeouts.of_rollback(&spec.health_check),
     };

@@ -1,5 +1,6 @@
 //! Decisions about UpgradeRequests, one by one and as whole runs on a simulated cluster.
 
+mod approval;
 mod automatic;
 mod checks;
 mod cluster;

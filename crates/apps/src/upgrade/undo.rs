@@ -169,6 +169,7 @@ fn may_have_scaled(request: &Request<'_>) -> bool {
         | UpgradePhase::Undo => true,
         UpgradePhase::Pending
         | UpgradePhase::Plan
+        | UpgradePhase::Approval
         | UpgradePhase::Suspend
         | UpgradePhase::Succeeded
         | UpgradePhase::Failed => false,

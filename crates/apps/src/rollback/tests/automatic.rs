@@ -35,6 +35,7 @@ fn upgrade(phase: UpgradePhase, has_commit: bool) -> UpgradeRequest {
         skip_snapshot: false,
         allow_unhealthy: false,
         dry_run: false,
+        approval: None,
     };
     let mut request = UpgradeRequest::new("up", spec);
     request.metadata.namespace = Some("shop".to_owned());

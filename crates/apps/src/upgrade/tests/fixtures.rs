@@ -59,6 +59,7 @@ pub(crate) fn request() -> UpgradeRequest {
             skip_snapshot: false,
             allow_unhealthy: false,
             dry_run: false,
+            approval: None,
         },
     );
     request.metadata.namespace = Some("shop".to_owned());
