@@ -17,8 +17,8 @@ use serde_json::json;
 use super::{RollbackDecision, world::RollbackWorld};
 use crate::{
     discover::Problem,
-    flux::DEPLOYED,
-    upgrade::{self, UpgradeDecision, world::UpgradeWorld},
+    flux::{DEPLOYED, HelmReleaseView},
+    upgrade::{self, UpgradeDecision, return_plan::is_uninstalled, world::UpgradeWorld},
     versions::exact,
 };
 
@@ -32,22 +32,27 @@ pub(super) fn begin_commit(input: &Input<'_, RollbackRequest, RollbackWorld>) ->
     with_upgrade(input, upgrade::begin_commit)
 }
 
-/// Counts the current release as new if it has the version from before: Helm has rolled the release back already, so no
-/// newer release follows.
-fn with_current_release(status: &mut RollbackRequestStatus, world: &UpgradeWorld) {
+/// Adapts the versions before the commit to the actions of Helm after the failed upgrade, so that the evidence of the
+/// rollback can be found.
+fn with_remediation(status: &mut RollbackRequestStatus, world: &UpgradeWorld) {
     let target = status.plan.as_ref().map(|plan| &plan.change.chart.to);
-    if let (Some(target), Some(before)) = (target, &mut status.before_commit)
-        && has_deployed(world, target)
-    {
+    let (Some(target), Some(before)) = (target, &mut status.before_commit) else {
+        return;
+    };
+    let helm = world.live.as_ref().and_then(|live| live.release());
+    let Some(helm) = helm else { return };
+    if is_uninstalled(helm) {
+        // The versions of the next release begin again.
+        before.release_version = None;
+    } else if has_deployed(helm, target) {
+        // Helm has rolled the release back already, so no newer release follows. The current one counts as new.
         before.release_version = before.release_version.map(|version| version - 1);
     }
 }
 
 /// Returns whether the newest release is deployed with this version of the chart.
-fn has_deployed(world: &UpgradeWorld, version: &str) -> bool {
-    let helm = world.live.as_ref().and_then(|live| live.release());
-    let newest = helm.and_then(|helm| helm.newest.as_ref());
-    newest.is_some_and(|newest| {
+fn has_deployed(helm: &HelmReleaseView, version: &str) -> bool {
+    helm.newest.as_ref().is_some_and(|newest| {
         newest.status == DEPLOYED && exact(&newest.chart_version) == exact(version)
     })
 }
@@ -79,7 +84,7 @@ fn with_upgrade(
         decision.verdict = Verdict::working(reason, message);
     }
     if phase == RollbackPhase::GitRevert && now != phase {
-        with_current_release(&mut decision.status, &input.world.operation);
+        with_remediation(&mut decision.status, &input.world.operation);
     }
     let plan = decision.status.plan.as_ref();
     if now == RollbackPhase::HealthCheck

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     discover::Problem,
+    flux::HelmReleaseView,
     health::Member,
     versions::exact,
     world::{Discovery, Mounter, Objects},
@@ -97,7 +98,7 @@ fn freeze<'a>(
     let objects = match &state.world.discovery {
         Discovery::Found(objects) => objects,
         // Helm has uninstalled the release after a failed upgrade. The snapshots are the only copy of its data.
-        Discovery::Failed(_) if is_uninstalled(state) => &nothing,
+        Discovery::Failed(_) if state.world.release().is_some_and(is_uninstalled) => &nothing,
         Discovery::Failed(problem) => return Err(NoPlan::Reject(problem.clone())),
     };
     let spec = &state.app.spec;
@@ -127,12 +128,10 @@ fn freeze<'a>(
     Ok((change, state))
 }
 
-fn is_uninstalled(state: &AppState) -> bool {
-    let helm = state.world.release();
-    helm.is_some_and(|helm| {
-        let newest = helm.newest.as_ref();
-        newest.is_none_or(|newest| newest.status == UNINSTALLED)
-    })
+/// Returns whether Helm has uninstalled the release.
+pub(crate) fn is_uninstalled(helm: &HelmReleaseView) -> bool {
+    let newest = helm.newest.as_ref();
+    newest.is_none_or(|newest| newest.status == UNINSTALLED)
 }
 
 /// Returns the change of the version: from the live one to the one before the upgrade. The plan of the commit compares the

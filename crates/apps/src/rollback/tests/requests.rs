@@ -1,5 +1,7 @@
 //! Decisions about whole requests.
 
+use std::sync::Arc;
+
 use api::{
     Phase, State,
     apps::{
@@ -26,6 +28,7 @@ use crate::{
         storage::{SnapshotView, Snapshots},
         tests::fixtures::{at, world},
     },
+    world::Seen,
 };
 
 fn planned() -> PlannedRestore {
@@ -349,5 +352,49 @@ fn reserved() -> VolumeObjects {
             ..LiveVolume::default()
         }),
         ..VolumeObjects::default()
+    }
+}
+
+/// Helm may have acted after the failed upgrade: it may have deployed the version from before, or uninstalled the release.
+#[test]
+fn the_actions_of_helm_after_the_upgrade_are_no_obstacle() {
+    // Columns: status and chart of the newest release, version of the release before the commit.
+    for (status, chart, expected) in [
+        ("deployed", "2.0.0", Some(3)),
+        ("failed", "2.0.0", Some(3)),
+        ("deployed", "1.0.0", Some(2)),
+        ("uninstalled", "2.0.0", None),
+    ] {
+        let mut plan = one_volume();
+        plan.change.chart.to = "1.0.0".to_owned();
+        let request = request(RollbackPhase::VolumeRestore, plan);
+        let mut operation = world();
+        operation.snapshots = Snapshots::NotInstalled;
+        let mut live = operation.app.as_ref().unwrap().world.clone();
+        let Ok(Some((_, Seen::Present(helm)))) = &mut live.helm_release else {
+            panic!("no HelmRelease");
+        };
+        let newest = Arc::make_mut(helm).newest.as_mut().unwrap();
+        newest.status = status.to_owned();
+        newest.chart_version = chart.to_owned();
+        operation.live = Some(live);
+        let decision = decide(&Input {
+            object: &request,
+            world: &RollbackWorld {
+                upgrade: None,
+                snapshots: Vec::new(),
+                operation,
+                volumes: vec![restored()],
+                settings: StepSettings::default(),
+            },
+            now: at(0),
+            fault: None,
+            refused: false,
+            confirmed: false,
+            overdue: false,
+        });
+        assert_eq!(decision.phase, RollbackPhase::GitRevert, "{status}");
+        let before = decision.status.before_commit.unwrap();
+        assert_eq!(before.release_version, expected, "{status}, {chart}");
     }
 }
