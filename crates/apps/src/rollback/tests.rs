@@ -1,7 +1,10 @@
-//! Restores and swaps on a simulated cluster, also with a fault at each write, and decisions about requests.
+//! Restores and swaps on a simulated cluster, whole rollbacks, also with a fault at each write, and decisions about
+//! requests.
 
 mod automatic;
+mod cluster;
 mod plans;
 mod requests;
+mod runs;
 mod storage;
 mod volumes;

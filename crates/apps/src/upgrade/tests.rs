@@ -9,7 +9,7 @@ mod delivery;
 mod evidence;
 mod failures;
 pub(crate) mod fixtures;
-mod objects;
+pub(crate) mod objects;
 mod plans;
 mod recovery;
 mod runs;
