@@ -5,44 +5,33 @@ use std::sync::Arc;
 
 use api::{
     Phase, State, Status, Timestamp,
-    apps::{
-        PlannedCommit, PlannedEdit, PushOutcome, PushedCommit, RollbackPhase, RollbackRequest,
-        RollbackRequestSpec, RollbackRequestStatus, TakenSnapshot, UpgradePhase, UpgradePlan,
-        UpgradeRequest, UpgradeRequestStatus, VersionChange,
-    },
-    claim::{Holder, Lock},
+    apps::{RollbackPhase, RollbackRequest, RollbackRequestStatus},
+    claim::Holder,
     deadline::{self, PhaseInput},
     decide::{Effect, FinalizerAction, Input, Manifest, Target},
-    external::Reply,
-    pod::NamedRef,
     time,
 };
 use attempts::step::StepSettings;
-use git::{
-    Commit, Reason as GitReason,
-    edits::{
-        CommitReason, CommitReport, DocumentRef, FileDigest, Plan, PlannedEdit as FoundEdit, sha256,
-    },
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::storage::{Aborted, Fault, LAG, OWNER, Storage};
+use super::{
+    after_upgrade::{UPGRADED, helm, request, upgrade, upgraded},
+    storage::{Aborted, Fault, LAG, OWNER, Storage},
+};
 use crate::{
-    flux::{FluxCondition, FluxObject, HelmReleaseView, KustomizationView, ReleaseOutcome},
     rollback::{self, RollbackDecision, decide, world::RollbackWorld},
     upgrade::{
-        commit_step::{StepJob, StepState},
-        flux_target::{FluxTarget, REQUESTED_AT},
-        scale_target::Scale,
-        storage::{ContentView, SnapshotView, Snapshots},
+        commit_step::StepJob,
+        flux_target::REQUESTED_AT,
+        storage::{ContentView, SnapshotView},
         tests::{
             fixtures,
             objects::{bump, mark_job, patched, scale},
         },
         world::UpgradeWorld,
     },
-    world::{AppWorld, Seen},
+    world::Seen,
 };
 
 /// Maximum number of reconciliations of a run.
@@ -50,8 +39,6 @@ const MAX_STEPS: usize = 500;
 
 /// Seconds between two reconciliations.
 const PACE: std::time::Duration = std::time::Duration::from_secs(2);
-
-const FILE: &str = "apps/shop/release.yaml";
 
 /// The behavior of the server to the next push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +59,7 @@ pub(super) struct RollbackCluster {
     /// The state of the API server.
     pub(super) real: UpgradeWorld,
     /// The state in the caches.
-    cache: UpgradeWorld,
+    pub(super) cache: UpgradeWorld,
     pub(super) now: Timestamp,
     pub(super) push: Push,
     /// Version on the branch.
@@ -80,124 +67,13 @@ pub(super) struct RollbackCluster {
     /// Number of commits of the request on the branch.
     pub(super) commits: usize,
     /// Version that the live HelmRelease requests.
-    requested: String,
+    pub(super) requested: String,
     /// Number of the revision that the Kustomization has applied.
-    applied: usize,
+    pub(super) applied: usize,
     pub(super) phases: Vec<RollbackPhase>,
     pub(super) has_finalizer: bool,
     pub(super) is_gone: bool,
     lag: usize,
-}
-
-fn id(number: usize) -> String {
-    format!("{number:040x}")
-}
-
-fn revision(number: usize) -> String {
-    format!("main@sha1:{}", id(number))
-}
-
-/// The revision of the commit of the upgrade.
-const UPGRADED: usize = 2;
-
-fn taken() -> TakenSnapshot {
-    TakenSnapshot {
-        namespace: "shop".to_owned(),
-        pvc: "data".to_owned(),
-        name: "shop-data".to_owned(),
-        uid: "snapshot".to_owned(),
-        restore_size: Some("2Gi".to_owned()),
-        ..TakenSnapshot::default()
-    }
-}
-
-fn upgrade() -> UpgradeRequest {
-    let mut upgrade = fixtures::request();
-    upgrade.status = Some(UpgradeRequestStatus {
-        phase: Some(UpgradePhase::Failed),
-        commit: Some(PushedCommit {
-            id: id(UPGRADED),
-            outcome: PushOutcome::Pushed,
-            at: Time(fixtures::at(-60)),
-        }),
-        snapshots: vec![taken()],
-        plan: Some(UpgradePlan {
-            chart: VersionChange {
-                from: "1.0.0".to_owned(),
-                to: "2.0.0".to_owned(),
-            },
-            commit: PlannedCommit {
-                edits: vec![PlannedEdit {
-                    file: FILE.to_owned(),
-                    field_path: "spec.chart.spec.version".to_owned(),
-                    from: "1.0.0".to_owned(),
-                    to: "2.0.0".to_owned(),
-                    ..PlannedEdit::default()
-                }],
-                ..PlannedCommit::default()
-            },
-            ..UpgradePlan::default()
-        }),
-        ..UpgradeRequestStatus::default()
-    });
-    upgrade
-}
-
-fn request() -> RollbackRequest {
-    let spec = RollbackRequestSpec {
-        upgrade_request_ref: NamedRef {
-            name: "up".to_owned(),
-        },
-        dry_run: false,
-    };
-    let mut request = RollbackRequest::new(OWNER.name, spec);
-    request.metadata.namespace = Some("shop".to_owned());
-    request.metadata.uid = Some(OWNER.uid.to_owned());
-    request.metadata.generation = Some(1);
-    request.metadata.creation_timestamp = Some(Time(fixtures::at(-5)));
-    request
-}
-
-/// The observed state after the upgrade.
-fn upgraded() -> UpgradeWorld {
-    let mut world = fixtures::world();
-    let mut web = world.workloads[1].clone();
-    web.name = "web".to_owned();
-    web.uid = "web".to_owned();
-    world.workloads.push(web);
-    world.volumes.retain(|one| one.claim == "data");
-    for volume in &mut world.volumes {
-        volume.volume = Some("pv-old".to_owned());
-    }
-    for attached in &mut world.attachments {
-        attached.volume = "pv-old".to_owned();
-    }
-    if let Seen::Present(source) = &mut world.source {
-        Arc::make_mut(source).revision = Some(revision(UPGRADED));
-    }
-    world.snapshots = Snapshots::Found(Vec::new());
-    world
-}
-
-fn kustomization(world: &mut AppWorld) -> &mut KustomizationView {
-    let Seen::Present(view) = &mut world.kustomization else {
-        panic!("no Kustomization");
-    };
-    Arc::make_mut(view)
-}
-
-fn helm(world: &mut AppWorld) -> &mut HelmReleaseView {
-    let Ok(Some((_, Seen::Present(view)))) = &mut world.helm_release else {
-        panic!("no HelmRelease");
-    };
-    Arc::make_mut(view)
-}
-
-/// Shows the state of a live object in its view. The controllers observe also the generation of a suspended object.
-fn show(flux: &mut FluxObject, target: &FluxTarget) {
-    flux.generation = target.generation;
-    flux.observed_generation = target.generation;
-    flux.is_suspended = target.is_suspended();
 }
 
 impl RollbackCluster {
@@ -555,188 +431,6 @@ impl RollbackCluster {
         self.write(&name, |cluster, _| {
             scale(&mut cluster.real.workloads[index], &patch["spec"]);
         })
-    }
-
-    /// The controllers of the cluster work.
-    fn tick(&mut self) {
-        for one in &mut self.real.flux {
-            if one.handled != one.requested {
-                one.handled.clone_from(&one.requested);
-                bump(&mut one.version);
-            }
-        }
-        let mut is_running = false;
-        for one in &mut self.real.workloads {
-            if let Scale::Replicas {
-                desired,
-                current,
-                observed,
-            } = &mut one.scale
-            {
-                if (*current, *observed) != (*desired, one.generation) {
-                    (*current, *observed) = (*desired, one.generation);
-                    bump(&mut one.version);
-                }
-                is_running |= *current > 0;
-            }
-        }
-        let before = upgraded();
-        if is_running {
-            self.real.pods = before.pods;
-            self.real.attachments = before.attachments;
-        } else {
-            // A volume is detached after its Pods have ended.
-            if self.real.pods.is_empty() {
-                self.real.attachments.clear();
-            }
-            self.real.pods.clear();
-        }
-        self.real.commit.jobs.retain(|job| !job.is_deleting);
-        let mut jobs = std::mem::take(&mut self.real.commit.jobs);
-        for job in &mut jobs {
-            self.run_job(job);
-        }
-        self.real.commit.jobs = jobs;
-        self.flux();
-        self.show();
-    }
-
-    fn run_job(&mut self, job: &mut StepJob) {
-        match job.state {
-            StepState::Pending => {
-                job.state = StepState::Running;
-                job.has_started = true;
-            }
-            StepState::Running if job.name.ends_with("-plan") => {
-                let (report, frame) = self.plan();
-                job.state = StepState::Reported(report);
-                self.real.commit.log = Some(Reply {
-                    response: Ok(frame),
-                    since: fixtures::at(0),
-                    next_at: fixtures::at(100_000),
-                    is_fresh: true,
-                });
-            }
-            StepState::Running => job.state = StepState::Reported(self.commit()),
-            StepState::Blocked(_) | StepState::Reported(_) | StepState::Ended(_) => {}
-        }
-    }
-
-    fn plan(&self) -> (CommitReport, String) {
-        let base = Commit::parse(&id(UPGRADED)).unwrap();
-        let plan = Plan {
-            base: base.clone(),
-            edits: vec![FoundEdit {
-                file: FILE.to_owned(),
-                document: DocumentRef::default(),
-                field_path: "spec.chart.spec.version".to_owned(),
-                from: self.version.clone(),
-                to: "1.0.0".to_owned(),
-                line: 7,
-                has_automation_marker: false,
-            }],
-            files: vec![FileDigest {
-                path: FILE.to_owned(),
-                sha256: sha256(b"content"),
-            }],
-            diff: "-2.0.0\n+1.0.0\n".to_owned(),
-            unapplied_commits: Some(0),
-        };
-        let (frame, digest) = plan.frame();
-        let report = CommitReport::Planned {
-            base,
-            edits: 1,
-            digest,
-        };
-        (report, frame)
-    }
-
-    /// Runs the step in mode Commit: it searches its own commit first.
-    fn commit(&mut self) -> CommitReport {
-        let commit = Commit::parse(&id(UPGRADED + 1)).unwrap();
-        if self.commits > 0 {
-            return CommitReport::Found { commit };
-        }
-        if self.push == Push::Rejected {
-            let reason = CommitReason::Git(GitReason::PushRejected);
-            return CommitReport::failed(reason, "the branch is protected");
-        }
-        self.commits += 1;
-        self.version = "1.0.0".to_owned();
-        match self.push {
-            Push::Accepted | Push::Rejected => CommitReport::Pushed { commit },
-            Push::AcceptedSilently => CommitReport::Uncertain {
-                commit,
-                message: "the connection was lost".to_owned(),
-            },
-        }
-    }
-
-    /// The controllers of Flux and Helm reconcile objects that are not suspended.
-    fn flux(&mut self) {
-        let latest = UPGRADED + self.commits;
-        let mut fetched = false;
-        if let Seen::Present(source) = &mut self.real.source {
-            let source = Arc::make_mut(source);
-            let requested = source.requested.as_ref();
-            if requested.is_some_and(|token| token.starts_with("orchestrator-commit/")) {
-                source.revision = Some(revision(latest));
-                source.handled.clone_from(&source.requested);
-            }
-            fetched = source.revision == Some(revision(latest));
-        }
-        let is_active = |uid: &str| {
-            let mut all = self.real.flux.iter();
-            all.any(|one| one.uid == uid && !one.is_suspended())
-        };
-        if is_active("kustomization") && fetched {
-            self.applied = latest;
-            self.requested.clone_from(&self.version);
-        }
-        let is_helm_active = is_active("helm-release");
-        let requested = self.requested.clone();
-        let state = self.real.app.as_mut().unwrap();
-        let newest = helm(&mut state.world).newest.as_mut().unwrap();
-        if is_helm_active && newest.chart_version != requested {
-            newest.version += 1;
-            newest.chart_version = requested;
-        }
-    }
-
-    /// Shows the state in the views of the application.
-    fn show(&mut self) {
-        let (kustomizations, releases): (Vec<&FluxTarget>, Vec<&FluxTarget>) = self
-            .real
-            .flux
-            .iter()
-            .partition(|one| one.uid == "kustomization");
-        let state = self.real.app.as_mut().unwrap();
-        let view = kustomization(&mut state.world);
-        show(&mut view.flux, kustomizations[0]);
-        view.revision = Some(revision(self.applied));
-        let view = helm(&mut state.world);
-        show(&mut view.flux, releases[0]);
-        view.requested = Some(self.requested.clone());
-        view.outcome = ReleaseOutcome {
-            released: Some(FluxCondition {
-                value: Some(true),
-                ..FluxCondition::default()
-            }),
-            ..ReleaseOutcome::default()
-        };
-        self.real.live = Some(state.world.clone());
-    }
-
-    pub(super) fn assert_released(&self, context: &str) {
-        let before = upgraded();
-        for (was, is) in before.flux.iter().zip(&self.real.flux) {
-            assert_eq!(is.lock, Lock::Free, "{context}: {:?}", is.kind);
-            assert_eq!(is.suspend, was.suspend, "{context}: {:?}", is.kind);
-        }
-        for (was, is) in before.workloads.iter().zip(&self.real.workloads) {
-            assert_eq!(is.planned(true), was.planned(true), "{context}");
-        }
-        assert!(!self.has_finalizer, "{context}");
     }
 }
 

@@ -76,16 +76,16 @@ fn the_writes_come_in_the_order_of_the_phases() {
     let cluster = ended(Push::Accepted);
     let position = |text: &str| {
         let mut writes = cluster.storage.writes.iter();
-        let found = writes.position(|write| write.contains(text));
+        let found = writes.position(|write| write.ends_with(text));
         found.unwrap_or_else(|| panic!("{text}: {:?}", cluster.storage.writes))
     };
     let order = [
         "create back-plan",
         r#"patch Kustomization {"suspend":true}"#,
         r#"scale web {"replicas":0}"#,
-        "create PersistentVolumeClaim data-restore",
+        "create PersistentVolumeClaim data-restore-01234567",
         "create back-commit",
-        "delete PersistentVolumeClaim data-restore",
+        "delete PersistentVolumeClaim data-restore-01234567",
         "delete PersistentVolumeClaim data",
         "patch GitRepository",
         r#"patch Kustomization {"suspend":null}"#,
