@@ -564,7 +564,8 @@ impl Caches {
 
 /// Returns namespace and name of the VolumeSnapshot of a claim that is not bound yet.
 fn restored_from(claim: &PersistentVolumeClaim) -> Option<(String, String)> {
-    let phase = claim.status.as_ref()?.phase.as_deref();
+    let status = claim.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
     let source = claim.spec.as_ref()?.data_source_ref.as_ref()?;
     let is_snapshot = source.kind == VOLUME_SNAPSHOT.kind;
     let namespace = claim.metadata.namespace.clone()?;

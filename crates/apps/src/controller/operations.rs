@@ -161,14 +161,16 @@ impl UpgradeCaches {
                 }
             });
         }
-        let (own, shared) = (self.clone(), shared.clone());
-        self.rollbacks.on_change(move |change| {
-            let app = change.new.or(change.old).and_then(|one| own.app_of(one));
-            if let Some(app) = app {
-                let namespace = change.key.namespace.as_deref().unwrap_or_default();
-                shared.enqueue_all([NamespacedName::new(namespace, &app)]);
-            }
-        });
+        {
+            let (own, shared) = (self.clone(), shared.clone());
+            self.rollbacks.on_change(move |change| {
+                let app = change.new.or(change.old).and_then(|one| own.app_of(one));
+                if let Some(app) = app {
+                    let namespace = change.key.namespace.as_deref().unwrap_or_default();
+                    shared.enqueue_all([NamespacedName::new(namespace, &app)]);
+                }
+            });
+        }
         let (own, shared) = (self.clone(), shared.clone());
         self.snapshots.objects().on_change(move |change| {
             let Some(snapshot) = change.new.or(change.old) else {
