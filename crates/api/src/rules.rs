@@ -131,6 +131,13 @@ pub(crate) fn only_approval_is_set_once() -> Rule {
     .message("cannot be changed, except that 'approval' can be set once; submit another UpgradeRequest")
 }
 
+/// Requires that at most one of two optional fields is set.
+pub(crate) fn not_both(one: &str, other: &str) -> Rule {
+    Rule::new(format!("!has(self.{one}) || !has(self.{other})")).message(Message::Message(format!(
+        "'{one}' and '{other}' cannot be set together"
+    )))
+}
+
 /// Requires that an optional field does not change. The rule belongs to the object with the field:
 /// a rule of the field itself is not evaluated when the field is added or removed.
 pub(crate) fn unchanging_option(field: &str, kind: &str) -> Rule {

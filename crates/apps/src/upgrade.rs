@@ -30,6 +30,7 @@ pub mod retention;
 pub(crate) mod return_plan;
 mod scale_down;
 pub mod scale_target;
+mod selection;
 mod snapshot;
 pub mod storage;
 mod suspend;

@@ -5,6 +5,10 @@
     reason = "the schema derive repeats each struct inside a function"
 )]
 mod managed_app;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
 mod operations;
 mod permissions;
 mod reasons;
@@ -38,9 +42,9 @@ use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
 pub use operations::{
-    ActiveOperation, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES,
-    RestorePoint, RetainedVolume, RetainedVolumePolicy, SnapshotRetention, VolumeSnapshotPolicy,
-    reclaim_intent,
+    ActiveOperation, ClaimRef, LastUpgrade, MAX_NAMED_CLAIMS, MAX_REJECTED_VERSIONS,
+    MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES, RestorePoint, RetainedVolume, RetainedVolumePolicy,
+    SnapshotRetention, VolumeSnapshotPolicy, reclaim_intent,
 };
 pub use rollback_permissions::ROLLBACK_PERMISSIONS;
 pub use rollback_phase::RollbackPhase;

@@ -3,10 +3,11 @@
 //! They are stored in the ManagedApp: the status of a finished request never changes, and a request may be deleted.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Duration;
+use crate::{Duration, rules};
 
 /// Maximum number of restore points in the status.
 pub const MAX_RESTORE_POINTS: usize = 5;
@@ -20,13 +21,68 @@ pub const MAX_RETAINED_VOLUMES: usize = 64;
 /// Number of snapshot sets that are kept by default.
 const DEFAULT_MAX_COUNT: u32 = 3;
 
+/// Maximum number of claims in a list of the spec.
+pub const MAX_NAMED_CLAIMS: usize = 32;
+
 /// Snapshots of the volumes of an application.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::not_both("pvcs", "excludePVCs"))]
 pub struct VolumeSnapshotPolicy {
+    /// Whether upgrades take snapshots. Without them, an upgrade stops nothing, and a rollback returns only Git.
+    /// Default: true.
+    #[serde(default = "default_enabled")]
+    pub enabled: bool,
+    /// VolumeSnapshotClass of the snapshots. Default: the default class of the CSI driver of each volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub volume_snapshot_class_name: Option<String>,
+    /// PersistentVolumeClaims of which snapshots are taken. Each must belong to the application. Default: all of its
+    /// claims. At most 32.
+    #[serde(default, rename = "pvcs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub included: Vec<ClaimRef>,
+    /// PersistentVolumeClaims of which no snapshot is taken. It cannot be set together with `pvcs`. At most 32.
+    #[serde(default, rename = "excludePVCs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub excluded: Vec<ClaimRef>,
+    /// Access modes of the claims of which snapshots are taken. A claim needs one of them. Default: all modes. At most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub access_modes: Vec<String>,
     /// Snapshots that the operator keeps.
     #[serde(default)]
     pub retention: SnapshotRetention,
+}
+
+fn default_enabled() -> bool {
+    true
+}
+
+impl Default for VolumeSnapshotPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            volume_snapshot_class_name: None,
+            included: Vec::new(),
+            excluded: Vec::new(),
+            access_modes: Vec::new(),
+            retention: SnapshotRetention::default(),
+        }
+    }
+}
+
+/// Reference to a PersistentVolumeClaim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRef {
+    /// Name of the claim.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Namespace of the claim. Default: the namespace of the ManagedApp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
 }
 
 /// Retention of snapshots.

@@ -27,13 +27,19 @@ use crate::upgrade::{
 
 impl UpgradeKind {
     /// Returns claims that exist, with their volumes and their snapshot classes.
-    pub(super) fn volumes(&self, claims: &BTreeSet<NamespacedName>) -> Vec<VolumeState> {
+    /// With `class`, only the VolumeSnapshotClass of this name counts.
+    pub(super) fn volumes(
+        &self,
+        claims: &BTreeSet<NamespacedName>,
+        class: Option<&str>,
+    ) -> Vec<VolumeState> {
+        let is_counted = |one: &ClassView| class.is_none_or(|class| one.name == class);
         let classes: Vec<ClassView> =
             self.own
                 .classes
                 .objects()
                 .fold_active(Vec::new(), |mut all, class| {
-                    all.push(class.clone());
+                    all.extend(is_counted(class).then(|| class.clone()));
                     all
                 });
         claims

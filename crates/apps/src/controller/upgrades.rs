@@ -154,7 +154,10 @@ impl UpgradeKind {
             .collect();
         found.workloads.extend(noted);
         let workloads = self.scales(&found.workloads, request).await?;
-        let volumes = self.volumes(&found.claims);
+        let app = found.app.as_ref().map(|state| &state.app.spec);
+        let class =
+            app.and_then(|spec| spec.volume_snapshots.volume_snapshot_class_name.as_deref());
+        let volumes = self.volumes(&found.claims, class);
         let subjects = subjects_of(&found, &volumes);
         let world = UpgradeWorld {
             others: self.others(request, &flux),

@@ -18,6 +18,7 @@ use super::{
     Request, UpgradeDecision, approval, commit_job,
     flux_target::FluxTarget,
     git_plan::{self, GitStep},
+    selection,
     snapshot::MAX_SOURCE_BYTES,
     storage::{SnapshotClass, Snapshots, VolumeState},
     world::AppState,
@@ -27,7 +28,7 @@ use crate::{
     health::Member,
     versions,
     workload::WorkloadView,
-    world::{Discovery, Mounter, Objects},
+    world::{ClaimMember, Discovery, Mounter, Objects},
 };
 
 /// How often a plan that is not complete is continued.
@@ -175,11 +176,17 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         Discovery::Found(objects) => objects,
         Discovery::Failed(problem) => return Err(NoPlan::Reject(problem.clone())),
     };
-    let is_without_snapshots = request.object.spec.skip_snapshot;
+    let policy = &state.app.spec.volume_snapshots;
+    let is_without_snapshots = request.object.spec.skip_snapshot || !policy.enabled;
     let (volumes, workloads) = if is_without_snapshots {
         (Vec::new(), Vec::new())
     } else {
-        (volumes(request, objects)?, workloads(request, objects)?)
+        let claims = selection::claims(policy, request.namespace(), objects);
+        let claims = claims.map_err(NoPlan::Reject)?;
+        let volumes = volumes(request, objects, &claims)?;
+        let volumes = selection::with_modes(policy, volumes).map_err(NoPlan::Reject)?;
+        let workloads = workloads(request, objects, &volumes)?;
+        (volumes, workloads)
     };
     let spec = &state.app.spec;
     let plan = UpgradePlan {
@@ -373,7 +380,11 @@ fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPla
 }
 
 /// Returns the volumes. An application without any would be upgraded without protection (R30).
-fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume>, NoPlan> {
+fn volumes(
+    request: &Request<'_>,
+    objects: &Objects,
+    selected: &BTreeSet<&NamespacedName>,
+) -> Result<Vec<PlannedVolume>, NoPlan> {
     if objects.claims.is_empty() {
         return rejected(
             Reason::NoVolumesFound,
@@ -386,8 +397,12 @@ fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume
             "the API server does not serve VolumeSnapshots".to_owned(),
         );
     }
-    if objects.claims.len() > MAX_PLANNED_VOLUMES {
-        let count = objects.claims.len();
+    let claims = objects.claims.iter();
+    let claims: Vec<&ClaimMember> = claims
+        .filter(|claim| selected.contains(&claim.name))
+        .collect();
+    if claims.len() > MAX_PLANNED_VOLUMES {
+        let count = claims.len();
         return rejected(
             Reason::PlanTooLarge,
             format!(
@@ -395,8 +410,8 @@ fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume
             ),
         );
     }
-    let claims = objects.claims.iter();
     claims
+        .into_iter()
         .map(|claim| {
             if claim.live.is_none() {
                 return rejected(
@@ -468,10 +483,18 @@ fn volume(found: &VolumeState) -> Result<PlannedVolume, NoPlan> {
     })
 }
 
-/// Returns the workloads that mount a volume of the application, in the inventory or not (S1.5). A workload without a
-/// volume continues to run.
-fn workloads(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedWorkload>, NoPlan> {
-    let claims: BTreeSet<&NamespacedName> = objects.claims.iter().map(|one| &one.name).collect();
+/// Returns the workloads that mount a planned volume, in the inventory or not (S1.5). A workload without such a volume
+/// continues to run.
+fn workloads(
+    request: &Request<'_>,
+    objects: &Objects,
+    volumes: &[PlannedVolume],
+) -> Result<Vec<PlannedWorkload>, NoPlan> {
+    let claims: Vec<NamespacedName> = volumes
+        .iter()
+        .map(|one| NamespacedName::new(&one.namespace, &one.pvc))
+        .collect();
+    let claims: BTreeSet<&NamespacedName> = claims.iter().collect();
     let mut planned = Vec::new();
     for member in objects.members.iter().filter(|one| mounts(one, &claims)) {
         let Some(live) = &member.live else { continue };
