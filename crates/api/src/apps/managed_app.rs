@@ -95,6 +95,25 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(skip)]
     pub approval: ApprovalPolicy,
+
+    /// How long the workloads stay stopped during an upgrade. Default: `Auto`.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub scale_down_policy: ScaleDownSetting,
+}
+
+/// How long the workloads of an application stay stopped during an upgrade.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ScaleDownSetting {
+    /// `UntilSnapshotReady` if the deployed chart has hooks before an upgrade, or if they are not known. Otherwise
+    /// `UntilUpgraded`.
+    #[default]
+    Auto,
+    /// Until Flux has applied the new version.
+    UntilUpgraded,
+    /// Until the snapshots are ready. The data that the old version writes afterwards is in no snapshot.
+    UntilSnapshotReady,
 }
 
 /// Whether upgrades need the decision of a user.
@@ -126,6 +145,7 @@ impl ManagedAppSpec {
             phase_timeouts: TimeoutSettings::default(),
             health_check: HealthCheckSettings::default(),
             approval: ApprovalPolicy::default(),
+            scale_down_policy: ScaleDownSetting::default(),
         }
     }
 }

@@ -40,7 +40,9 @@ mod upgrade_status;
 
 use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
-pub use managed_app::{ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
+pub use managed_app::{
+    ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ScaleDownSetting,
+};
 pub use operations::{
     ActiveOperation, ClaimRef, LastUpgrade, MAX_NAMED_CLAIMS, MAX_REJECTED_VERSIONS,
     MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES, RestorePoint, RetainedVolume, RetainedVolumePolicy,

@@ -7,7 +7,8 @@ use api::{
     apps::{
         AppPhase, ApprovalPolicy, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS,
         ManagedAppStatus, NamespacedName, PlannedCommit, PlannedFluxObject, PlannedVolume,
-        PlannedWorkload, ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
+        PlannedWorkload, ScalableKind, ScaleDownPolicy, ScaleDownSetting, UpgradePhase,
+        UpgradePlan, VersionChange,
     },
     decide::{Decision, Effect, Input, ResourceType, Target},
     time,
@@ -212,9 +213,13 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
 /// Returns how long the workloads stay stopped. A hook before the upgrade may need the old version, for example its
 /// database. Hooks that are not known count as such.
 fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
-    match state.has_upgrade_hooks {
-        Some(false) => ScaleDownPolicy::UntilUpgraded,
-        Some(true) | None => ScaleDownPolicy::UntilSnapshotReady,
+    match (state.app.spec.scale_down_policy, state.has_upgrade_hooks) {
+        (ScaleDownSetting::UntilUpgraded, _) | (ScaleDownSetting::Auto, Some(false)) => {
+            ScaleDownPolicy::UntilUpgraded
+        }
+        (ScaleDownSetting::UntilSnapshotReady, _) | (ScaleDownSetting::Auto, Some(true) | None) => {
+            ScaleDownPolicy::UntilSnapshotReady
+        }
     }
 }
 
