@@ -114,6 +114,10 @@ pub struct RollbackPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub unrestored: Vec<NamespacedName>,
+    /// Whether Git has the version from before already, because an earlier rollback failed after its commit. Then
+    /// nothing is pushed.
+    #[serde(default)]
+    pub is_in_git: bool,
     /// Timeouts of the phases about volumes.
     pub timeouts: RestoreTimeouts,
 }

@@ -177,6 +177,7 @@ impl Planning<'_> {
             upgrade_uid: upgrade.metadata.uid.clone().unwrap_or_default(),
             restores: restores.collect(),
             unrestored: unrestored(operation, taken),
+            is_in_git: change.commit.edits.is_empty(),
             timeouts: timeouts.unwrap_or_default(),
             change,
         };

@@ -57,6 +57,16 @@ fn has_deployed(helm: &HelmReleaseView, version: &str) -> bool {
     })
 }
 
+/// Returns the version of the newest release if it has another chart than the one before the upgrade. A release with the
+/// chart from before counts as new. After an uninstalled release, the versions begin again.
+pub(super) fn other_release(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Option<i64> {
+    let plan = input.object.status.as_ref()?.plan.as_ref()?;
+    let helm = input.world.operation.live.as_ref()?.release()?;
+    let newest = helm.newest.as_ref().filter(|_| !is_uninstalled(helm))?;
+    let is_target = exact(&newest.chart_version) == exact(&plan.change.chart.to);
+    (!is_target).then_some(newest.version)
+}
+
 /// Returns why the application is not stopped any more.
 pub(super) fn restarted(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Option<Problem> {
     let object = as_upgrade(input.object, input.world.upgrade.as_deref());

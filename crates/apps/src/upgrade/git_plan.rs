@@ -64,22 +64,15 @@ pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) 
     }
 }
 
-/// Returns the next step of a rollback, which exchanges the values of the commit of an upgrade. A value that is not the one
-/// of the upgrade any more is `VersionChangedInGit`.
+/// Returns the next step of a rollback.
 pub(super) fn step_back(
     request: &Request<'_>,
     state: &AppState,
     plan: &UpgradePlan,
-    upgrade: &PlannedCommit,
+    wanted: Wanted<'_>,
 ) -> GitStep {
     match Repository::of(request, state) {
-        Ok(target) => {
-            let target = Repository {
-                exchanged: Some(upgrade),
-                ..target
-            };
-            with_target(request, &target, plan)
-        }
+        Ok(target) => with_target(request, &Repository { wanted, ..target }, plan),
         Err(step) => step,
     }
 }
@@ -104,6 +97,18 @@ fn with_target(request: &Request<'_>, target: &Repository<'_>, plan: &UpgradePla
     }
 }
 
+/// The change in Git that a plan is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    /// The version of an upgrade.
+    Upgrade,
+    /// The exchange of the values of an upgrade. A value that is not the one of the upgrade any more is
+    /// `VersionChangedInGit`.
+    Back(&'a PlannedCommit),
+    /// No change: an earlier rollback has exchanged the values of the upgrade already. The step only verifies it.
+    Nothing(&'a PlannedCommit),
+}
+
 /// The repository of an application.
 struct Repository<'a> {
     git: &'a AppGit,
@@ -112,8 +117,7 @@ struct Repository<'a> {
     url: &'a str,
     branch: &'a str,
     author: CommitAuthor,
-    /// The commit whose values are exchanged, for a rollback.
-    exchanged: Option<&'a PlannedCommit>,
+    wanted: Wanted<'a>,
 }
 
 impl<'a> Repository<'a> {
@@ -180,7 +184,7 @@ impl<'a> Repository<'a> {
             url: git.url.as_deref().unwrap_or(&source.url),
             branch: git.branch.as_deref().unwrap_or(&source.branch),
             author,
-            exchanged: None,
+            wanted: Wanted::Upgrade,
         })
     }
 
@@ -199,19 +203,34 @@ impl<'a> Repository<'a> {
                 email: self.author.email.clone(),
             },
             summary: self.summary(app, plan),
-            edits: match self.exchanged {
-                Some(upgrade) => exchanged(upgrade),
-                None => vec![self.edit(plan)],
+            edits: match self.wanted {
+                Wanted::Upgrade => vec![self.edit(plan)],
+                Wanted::Back(upgrade) => exact(upgrade, true),
+                Wanted::Nothing(upgrade) => exact(upgrade, false),
             },
+        }
+    }
+
+    /// Returns the reason of the API for a reason of the step.
+    fn reason_of(&self, name: &str) -> Reason {
+        let reason = reason_of(name);
+        let is_verified = match self.wanted {
+            Wanted::Upgrade | Wanted::Back(_) => false,
+            Wanted::Nothing(_) => true,
+        };
+        if is_verified && reason == Reason::VersionChangedInGit {
+            // Flux has not applied the value that Git has.
+            Reason::GitAheadOfCluster
+        } else {
+            reason
         }
     }
 
     /// Returns the first line of the commit message.
     fn summary(&self, app: &str, plan: &UpgradePlan) -> String {
-        let verb = if self.exchanged.is_some() {
-            "Return"
-        } else {
-            "Upgrade"
+        let verb = match self.wanted {
+            Wanted::Upgrade => "Upgrade",
+            Wanted::Back(_) | Wanted::Nothing(_) => "Return",
         };
         format!("{verb} {app} to {}", plan.chart.to)
     }
@@ -236,8 +255,16 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Returns the edits that undo a commit.
-fn exchanged(commit: &PlannedCommit) -> Vec<Edit> {
+/// Returns the edits of a commit, or the edits that undo it.
+fn exact(commit: &PlannedCommit, is_exchanged: bool) -> Vec<Edit> {
+    let values = |edit: &PlannedEdit| {
+        let (before, after) = (edit.from.clone(), edit.to.clone());
+        if is_exchanged {
+            (after, before)
+        } else {
+            (before, after)
+        }
+    };
     let edits = commit.edits.iter().map(|edit| Edit {
         file: Some(edit.file.clone()),
         document: DocumentRef {
@@ -247,9 +274,9 @@ fn exchanged(commit: &PlannedCommit) -> Vec<Edit> {
             namespace: edit.document.namespace.clone(),
         },
         field_path: edit.field_path.clone(),
-        change: Change::Exact {
-            from: edit.to.clone(),
-            to: edit.from.clone(),
+        change: {
+            let (from, to) = values(edit);
+            Change::Exact { from, to }
         },
     });
     edits.collect()
@@ -300,7 +327,7 @@ fn reported(
     let digest = match report {
         CommitReport::Planned { digest, .. } => digest,
         CommitReport::Failed { reason, message } => {
-            return reject(reason_of(reason.as_str()), message.clone());
+            return reject(target.reason_of(reason.as_str()), message.clone());
         }
         CommitReport::Pushed { .. }
         | CommitReport::Found { .. }
@@ -327,17 +354,22 @@ fn reported(
 
 /// Compares the plan of the step with the live version, and returns the change in Git.
 fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
+    // The version that Flux has applied, and the one that the commit writes.
+    let (live, written) = match target.wanted {
+        Wanted::Upgrade | Wanted::Back(_) => (&plan.chart.from, Some(&plan.chart.to)),
+        Wanted::Nothing(_) => (&plan.chart.to, None),
+    };
     for edit in &found.edits {
-        if edit.from != plan.chart.from {
+        if edit.from != *live {
             return reject(
                 Reason::GitAheadOfCluster,
                 format!(
-                    "'{}' requests version '{}', but Flux has applied '{}'",
-                    edit.file, edit.from, plan.chart.from
+                    "'{}' requests version '{}', but Flux has applied '{live}'",
+                    edit.file, edit.from
                 ),
             );
         }
-        if edit.to != plan.chart.to {
+        if written.is_some_and(|written| edit.to != *written) {
             return reject(
                 Reason::CommitFailed,
                 format!("the step would write '{}' to '{}'", edit.to, edit.file),
@@ -352,7 +384,8 @@ fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) 
         diff,
         unapplied_commits,
     } = found;
-    let edits = edits.into_iter().map(|edit| PlannedEdit {
+    let edits = edits.into_iter().filter(|_| written.is_some());
+    let edits = edits.map(|edit| PlannedEdit {
         file: edit.file,
         document: PlannedDocument {
             api_version: edit.document.api_version,
@@ -378,7 +411,7 @@ fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) 
         summary: target.summary(app, plan),
         base: base.to_string(),
         edits: edits.collect(),
-        diff,
+        diff: written.map_or_else(String::new, |_| diff),
         unapplied_commits,
     };
     GitStep::Planned(Box::new(commit), warnings)

@@ -16,7 +16,7 @@ use api::{
 
 use super::{
     Request, commit_job,
-    git_plan::{self, GitStep},
+    git_plan::{self, GitStep, Wanted},
     plan::{self, NoPlan},
     storage::{SnapshotClass, VolumeState},
     world::{AppState, UpgradeWorld},
@@ -58,12 +58,17 @@ pub(crate) fn next(
     {
         return ReturnStep::Reject(Problem::new(fault.reason, fault.message.clone()));
     }
-    let (change, state) = match freeze(&request, upgrade, taken) {
+    let (change, state, is_in_git) = match freeze(&request, upgrade, taken) {
         Ok(frozen) => frozen,
         Err(NoPlan::Wait(problem)) => return ReturnStep::Wait(problem),
         Err(NoPlan::Reject(problem)) => return ReturnStep::Reject(problem),
     };
-    match git_plan::step_back(&request, state, &change, &upgrade.commit) {
+    let wanted = if is_in_git {
+        Wanted::Nothing(&upgrade.commit)
+    } else {
+        Wanted::Back(&upgrade.commit)
+    };
+    match git_plan::step_back(&request, state, &change, wanted) {
         GitStep::Planned(commit, warnings) => ReturnStep::Planned(Box::new(UpgradePlan {
             commit: *commit,
             warnings,
@@ -80,11 +85,12 @@ pub(crate) fn job_deletion(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> O
     plan::job_deletion(&Request::new(input))
 }
 
+/// Returns the plan without the change in Git, and whether Git has the version from before already.
 fn freeze<'a>(
     request: &Request<'a>,
     upgrade: &UpgradePlan,
     taken: &[TakenSnapshot],
-) -> Result<(UpgradePlan, &'a AppState), NoPlan> {
+) -> Result<(UpgradePlan, &'a AppState, bool), NoPlan> {
     let Some(state) = &request.world.app else {
         return Err(NoPlan::Wait(Problem::new(
             Reason::AppNotFound,
@@ -93,7 +99,13 @@ fn freeze<'a>(
     };
     let observed: ManagedAppStatus = plan::healthy(request, state)?;
     let flux_objects = plan::flux_objects(request, state)?;
-    let chart = chart(state, upgrade)?;
+    let (chart, is_in_git) = chart(state, upgrade)?;
+    if is_in_git && taken.is_empty() {
+        return plan::rejected(
+            Reason::NothingToChange,
+            format!("the HelmRelease already requests version '{}'", chart.to),
+        );
+    }
     let nothing = Objects::default();
     let objects = match &state.world.discovery {
         Discovery::Found(objects) => objects,
@@ -125,7 +137,7 @@ fn freeze<'a>(
         auto_rollback: false,
         timeouts: spec.phase_timeouts.of_rollback(&spec.health_check),
     };
-    Ok((change, state))
+    Ok((change, state, is_in_git))
 }
 
 /// Returns whether Helm has uninstalled the release.
@@ -134,27 +146,32 @@ pub(crate) fn is_uninstalled(helm: &HelmReleaseView) -> bool {
     newest.is_none_or(|newest| newest.status == UNINSTALLED)
 }
 
-/// Returns the change of the version: from the live one to the one before the upgrade. The plan of the commit compares the
-/// live one with that in Git.
-fn chart(state: &AppState, upgrade: &UpgradePlan) -> Result<VersionChange, NoPlan> {
+/// Returns the change of the version, and whether Git has the version from before already: an earlier rollback may have
+/// failed after its commit. The plan of the commit compares the live version with that in Git.
+fn chart(state: &AppState, upgrade: &UpgradePlan) -> Result<(VersionChange, bool), NoPlan> {
     let requested = state
         .world
         .release()
         .and_then(|helm| helm.requested.clone());
-    let Some(from) = requested else {
+    let Some(live) = requested else {
         return plan::rejected(
             Reason::SourceNotSupported,
             "the application has no HelmRelease with 'spec.chart.spec.version'".to_owned(),
         );
     };
-    if exact(&from).is_none() {
+    if exact(&live).is_none() {
         return plan::rejected(
             Reason::VersionIsRange,
-            format!("the HelmRelease requests the range '{from}'. Request one version in Git"),
+            format!("the HelmRelease requests the range '{live}'. Request one version in Git"),
         );
     }
-    let to = upgrade.chart.from.clone();
-    Ok(VersionChange { from, to })
+    let VersionChange {
+        from: before,
+        to: after,
+    } = upgrade.chart.clone();
+    let is_in_git = live == before;
+    let from = if is_in_git { after } else { live };
+    Ok((VersionChange { from, to: before }, is_in_git))
 }
 
 /// Returns the claims that are restored, if they exist. A claim that the new version has deleted is restored from its

@@ -221,6 +221,11 @@ fn is_released(decision: &RollbackDecision) -> bool {
 
 /// The Job has reported a plan from this value in Git.
 fn reported(world: &mut RollbackWorld, from: &str) {
+    reported_change(world, from, "1.0.0");
+}
+
+/// The Job has reported a plan of this change in Git.
+fn reported_change(world: &mut RollbackWorld, from: &str, to: &str) {
     let base = Commit::parse(&"cd".repeat(20)).unwrap();
     let plan = Plan {
         base: base.clone(),
@@ -229,7 +234,7 @@ fn reported(world: &mut RollbackWorld, from: &str) {
             document: DocumentRef::default(),
             field_path: "spec.chart.spec.version".to_owned(),
             from: from.to_owned(),
-            to: "1.0.0".to_owned(),
+            to: to.to_owned(),
             line: 7,
             has_automation_marker: false,
         }],
@@ -617,4 +622,46 @@ fn a_repeated_plan_is_the_same() {
     let plan = |world: &RollbackWorld| decided(&request(), world, false, false).status.plan;
     assert_eq!(plan(&world), plan(&world));
     assert!(plan(&world).is_some());
+}
+
+/// An earlier rollback failed after its commit: Git and Flux have the version from before already. The step verifies it,
+/// and only the volumes are restored.
+#[test]
+fn a_failed_rollback_can_be_repeated() {
+    let repeated = || {
+        let mut world = observed();
+        with_helm(&mut world.operation, |helm| {
+            helm.requested = Some("1.0.0".to_owned());
+        });
+        world
+    };
+    let decision = decided(&request(), &repeated(), false, false);
+    let [job] = created(&decision)[..] else {
+        panic!("{decision:?}");
+    };
+    let text = job.body.to_string();
+    assert!(text.contains("STEP_REQUEST"), "{text}");
+    let mut world = repeated();
+    reported_change(&mut world, "1.0.0", "2.0.0");
+    let decision = decided(&request(), &world, false, false);
+    let plan = decision.status.plan.unwrap();
+    assert!(plan.is_in_git && plan.change.commit.edits.is_empty());
+    let chart = &plan.change.chart;
+    assert_eq!((&*chart.from, &*chart.to), ("2.0.0", "1.0.0"));
+    assert_eq!(plan.restores.len(), 2);
+    // Git still has the version of the upgrade, which Flux has not applied.
+    let mut world = repeated();
+    let reason_of_step = CommitReason::Edit(EditReason::VersionChangedInGit);
+    with_report(
+        &mut world,
+        CommitReport::failed(reason_of_step, "another value"),
+    );
+    let decision = decided(&request(), &world, false, false);
+    assert_eq!(reason(&decision), "GitAheadOfCluster");
+    // Without snapshots, nothing is left to do.
+    let mut world = repeated();
+    with_upgrade(&mut world, |status| status.snapshots.clear());
+    world.snapshots.clear();
+    let decision = decided(&request(), &world, false, false);
+    assert_eq!(reason(&decision), "NothingToChange");
 }

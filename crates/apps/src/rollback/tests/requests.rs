@@ -7,7 +7,7 @@ use api::{
     apps::{
         PlannedFluxObject, PlannedRestore, PushOutcome, PushedCommit, RestoredVolume,
         RollbackPhase, RollbackPlan, RollbackRequest, RollbackRequestSpec, RollbackRequestStatus,
-        UpgradePlan,
+        UpgradePlan, VersionsBefore,
     },
     decide::{Effect, FinalizerAction, Input, Manifest},
     names,
@@ -397,4 +397,25 @@ fn the_actions_of_helm_after_the_upgrade_are_no_obstacle() {
         let before = decision.status.before_commit.unwrap();
         assert_eq!(before.release_version, expected, "{status}, {chart}");
     }
+}
+
+/// An earlier rollback failed after its commit. Nothing is pushed again, and any state of Flux counts as evidence.
+#[test]
+fn a_repeated_rollback_pushes_nothing() {
+    let mut plan = one_volume();
+    plan.is_in_git = true;
+    plan.change.commit.base = "cd".repeat(20);
+    let request = request(RollbackPhase::VolumeRestore, plan);
+    let decision = decided(&request, restored(), false, false);
+    assert_eq!(decision.phase, RollbackPhase::VolumeSwap);
+    assert!(decision.effects.is_empty());
+    let status = decision.status;
+    let commit = status.commit.unwrap();
+    assert_eq!(
+        (commit.id, commit.outcome),
+        ("cd".repeat(20), PushOutcome::Found)
+    );
+    assert_eq!(status.restored.len(), 1);
+    assert_eq!(status.before_commit, Some(VersionsBefore::default()));
+    assert_eq!(status.intent, None);
 }
