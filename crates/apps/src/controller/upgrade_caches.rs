@@ -287,3 +287,106 @@ impl UpgradeCaches {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::{
+        apps::{RollbackPlan, RollbackRequestSpec, RollbackRequestStatus},
+        pod::NamedRef,
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rollback(app: Option<&str>) -> RollbackRequest {
+        let spec = RollbackRequestSpec {
+            upgrade_request_ref: NamedRef {
+                name: "up".to_owned(),
+            },
+            dry_run: false,
+        };
+        let mut request = RollbackRequest::new("back", spec);
+        request.metadata.namespace = Some("shop".to_owned());
+        request.metadata.uid = Some("uid".to_owned());
+        request.status = Some(RollbackRequestStatus {
+            plan: app.map(|app| RollbackPlan {
+                app: app.to_owned(),
+                ..RollbackPlan::default()
+            }),
+            ..RollbackRequestStatus::default()
+        });
+        request
+    }
+
+    /// Before its plan, a rollback is found by its upgrade only.
+    #[test]
+    fn a_rollback_is_found_by_its_upgrade_and_its_application() {
+        let owner = owned_by("RollbackRequest", "shop", "uid");
+        let upgrade = of_upgrade("shop", "up");
+        assert_eq!(
+            rollback_index(&rollback(None)),
+            [owner.clone(), upgrade.clone()]
+        );
+        assert_eq!(
+            rollback_index(&rollback(Some("shop"))),
+            [owner, upgrade, of_app("shop", "shop")]
+        );
+        assert_ne!(of_app("shop", "up"), of_upgrade("shop", "up"));
+    }
+
+    #[test]
+    fn a_volume_keeps_the_fields_that_a_rollback_reads() {
+        let volume: PersistentVolume = serde_json::from_value(json!({
+            "metadata": {
+                "name": "pv", "uid": "pv-uid", "resourceVersion": "7", "labels": { "a": "b" },
+                "annotations": {
+                    ORIGINAL_POLICY: "Delete", SOURCE_PVC: "{}", "pv.kubernetes.io/provisioned-by": "csi",
+                },
+            },
+            "spec": {
+                "capacity": { "storage": "1Gi" },
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": { "namespace": "shop", "name": "data", "uid": "claim" },
+                "csi": { "driver": "csi", "volumeHandle": "handle" },
+                "nodeAffinity": { "required": { "nodeSelectorTerms": [] } },
+            },
+        }))
+        .unwrap();
+        let kept: Value = serde_json::to_value(trimmed(volume)).unwrap();
+        assert_eq!(kept["metadata"]["resourceVersion"], "7");
+        assert_eq!(
+            kept["metadata"]["annotations"],
+            json!({ ORIGINAL_POLICY: "Delete", SOURCE_PVC: "{}" })
+        );
+        assert!(kept["metadata"]["labels"].is_null());
+        let spec = &kept["spec"];
+        assert_eq!(spec["persistentVolumeReclaimPolicy"], "Retain");
+        assert_eq!(spec["claimRef"]["uid"], "claim");
+        assert!(spec["nodeAffinity"]["required"].is_object());
+        assert_eq!(spec["csi"]["driver"], "csi");
+        assert!(spec["capacity"].is_null());
+    }
+
+    #[test]
+    fn a_snapshot_has_its_upgrade_and_the_description_of_its_claim() {
+        let snapshot = |annotations: Value| -> OwnedSnapshot {
+            let object: DynamicObject = serde_json::from_value(json!({
+                "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+                "metadata": {
+                    "namespace": "shop", "name": "shop-data", "uid": "snapshot",
+                    "creationTimestamp": "2030-01-01T00:00:00Z",
+                    "labels": { names::UID: "upgrade" }, "annotations": annotations,
+                },
+                "spec": { "source": { "persistentVolumeClaimName": "data" } },
+            }))
+            .unwrap();
+            OwnedSnapshot::read(&object).unwrap()
+        };
+        let found = snapshot(json!({ SOURCE_PVC: "{}" }));
+        assert_eq!(found.owner_uid, "upgrade");
+        assert_eq!(found.source.as_deref(), Some("{}"));
+        assert!(!found.is_preserved);
+        assert_eq!(found.created.to_string(), "2030-01-01T00:00:00Z");
+        assert!(snapshot(json!({ names::PRESERVE: "true" })).is_preserved);
+    }
+}
