@@ -37,12 +37,14 @@ use crate::{GROUP, names};
 
 mod apps;
 mod children;
+mod rollbacks;
 mod task_operator;
 mod tenant_namespaces;
 mod tenants;
 mod upgrades;
 
 pub use apps::{app_operator, app_roles, apps};
+pub use rollbacks::{rollback_authors, rollback_operator};
 pub(crate) use task_operator::own_lease;
 pub use task_operator::task_operator;
 pub use tenant_namespaces::tenant_namespaces;

@@ -114,6 +114,30 @@ pub(crate) fn unchanging(kind: &str) -> Rule {
     )))
 }
 
+/// Requires that only the decision about an UpgradeRequest is set, and that it is set once.
+pub(crate) fn only_approval_is_set_once() -> Rule {
+    let fields = [
+        "managedAppRef",
+        "targetVersion",
+        "skipSnapshot",
+        "allowUnhealthy",
+        "dryRun",
+    ];
+    let same = fields.map(|field| format!("self.{field} == oldSelf.{field}"));
+    Rule::new(format!(
+        "{} && (!has(oldSelf.approval) || (has(self.approval) && self.approval == oldSelf.approval))",
+        same.join(" && ")
+    ))
+    .message("cannot be changed, except that 'approval' can be set once; submit another UpgradeRequest")
+}
+
+/// Requires that at most one of two optional fields is set.
+pub(crate) fn not_both(one: &str, other: &str) -> Rule {
+    Rule::new(format!("!has(self.{one}) || !has(self.{other})")).message(Message::Message(format!(
+        "'{one}' and '{other}' cannot be set together"
+    )))
+}
+
 /// Requires that an optional field does not change. The rule belongs to the object with the field:
 /// a rule of the field itself is not evaluated when the field is added or removed.
 pub(crate) fn unchanging_option(field: &str, kind: &str) -> Rule {

@@ -3,7 +3,10 @@
 mod caches;
 mod managers;
 mod observer;
+mod operations;
 mod releases;
+mod rollback_triggers;
+mod rollbacks;
 mod upgrade_caches;
 mod upgrade_storage;
 mod upgrade_triggers;
@@ -25,7 +28,9 @@ use kube::ResourceExt;
 use self::{
     caches::{Caches, all},
     observer::{FluxObjects, Observer},
+    operations::OperationsReader,
     releases::Releases,
+    rollbacks::RollbackKind,
     upgrade_caches::UpgradeCaches,
     upgrades::UpgradeKind,
 };
@@ -42,8 +47,8 @@ use crate::{
 pub struct Settings {
     /// Whether release Secrets of Helm are read.
     pub read_release_secrets: bool,
-    /// Settings of the step that changes the version in Git. With them, the operator reconciles UpgradeRequests, whose
-    /// CRD, permissions and policies must be installed.
+    /// Settings of the step that changes the version in Git. With them, the operator reconciles UpgradeRequests and
+    /// RollbackRequests, whose CRDs, permissions and policies must be installed.
     pub upgrades: Option<StepSettings>,
 }
 
@@ -81,21 +86,45 @@ pub fn start(context: Context, scope: Scope, settings: Settings, supervisor: &mu
         apps: apps.clone(),
         observer: observer.clone(),
         shared: shared.clone(),
+        operations: upgrade_caches.as_ref().map(|own| {
+            own.connect_apps(&shared);
+            OperationsReader {
+                own: own.clone(),
+                caches: caches.clone(),
+            }
+        }),
     };
     let controller = Controller::new(kind, apps.clone(), context.clone())
         .depends_on(&caches.kustomizations)
         .depends_on(&caches.helm_releases);
     shared.set_handle(controller.handle());
     let upgrades = upgrades.zip(upgrade_caches).map(|(settings, own)| {
-        UpgradeKind::controller(settings, own, apps, observer, &shared, &context)
+        let rollbacks = RollbackKind::controller(
+            settings.clone(),
+            own.clone(),
+            apps.clone(),
+            observer.clone(),
+            &shared,
+            &context,
+        );
+        let upgrades = UpgradeKind::controller(settings, own, apps, observer, &shared, &context);
+        (upgrades, rollbacks)
     });
     let started = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
-    if let Some((upgrades, logs)) = upgrades {
+    if let Some(((upgrades, logs), (rollbacks, rollback_logs))) = upgrades {
         supervisor.spawn("Pod logs", logs.run(upgrades.handle(), shutdown.clone()));
         supervisor.spawn(
             "UpgradeRequests",
             upgrades.run(started.clone(), shutdown.clone()),
+        );
+        supervisor.spawn(
+            "Pod logs of rollbacks",
+            rollback_logs.run(rollbacks.handle(), shutdown.clone()),
+        );
+        supervisor.spawn(
+            "RollbackRequests",
+            rollbacks.run(started.clone(), shutdown.clone()),
         );
     }
     supervisor.spawn("ManagedApps", controller.run(started, shutdown));
@@ -140,6 +169,8 @@ struct AppKind {
     apps: Cache<ManagedApp>,
     observer: Observer,
     shared: Shared,
+    /// Reads the requests of an application, if the operator reconciles any.
+    operations: Option<OperationsReader>,
 }
 
 impl AppKind {
@@ -262,6 +293,7 @@ impl Kind for AppKind {
             discovery,
             overlap,
             warnings,
+            operations: self.operations.as_ref().map(|reader| reader.read(app)),
         })
     }
 

@@ -1,4 +1,5 @@
-//! Decides the status of a ManagedApp. A decision has no effects: the operator only reports.
+//! Decides the status of a ManagedApp. Without requests, a decision has no effects: the operator only reports. With them, it
+//! deletes old snapshots and lets the cluster reclaim replaced volumes ([`crate::operations`]).
 
 mod status;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use crate::{
     flux::{FluxObject, FluxState, HelmReleaseView, KustomizationView},
     health::{Expectation, FluxMember, Health, check},
     object::{ObjectId, ObjectKind},
-    versions,
+    operations, versions,
     world::{AppWorld, Discovery, Objects, Seen},
 };
 
@@ -53,8 +54,12 @@ pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppSta
     let status = status::observed(stored, world);
     let decision = Decision::status_only(status, phase, result.verdict());
     let decision = decision.requeue_at(time::after(input.now, MAX_AGE));
-    match new_success {
+    let decision = match new_success {
         Some(at) => decision.requeue_at(at),
+        None => decision,
+    };
+    match &world.operations {
+        Some(operations) => operations::report(input, operations, decision),
         None => decision,
     }
 }

@@ -6,14 +6,14 @@
 //! - The replaced volumes are retained.
 //!
 //! # Caveats
-//! The kind is not installed by the chart, and it has no controller. Nothing makes its plan yet: a request without one
-//! fails at the deadline of `Plan`.
+//! The kind is not installed by the chart, and the operator starts its controller only if its settings say so.
 
 pub mod automatic;
 pub mod available;
 mod phases;
+mod plan;
 pub mod restore;
-mod shared;
+pub(crate) mod shared;
 pub mod swap;
 #[cfg(test)]
 mod tests;
@@ -21,12 +21,14 @@ pub mod volume;
 pub mod world;
 
 use api::{
-    Reason, Verdict,
     apps::{RollbackPhase, RollbackPlan, RollbackRequest, RollbackRequestStatus},
     decide::{Decision, Input},
 };
 
 use self::{phases::Volumes, volume::VolumeObjects, world::RollbackWorld};
+
+/// Finalizer of RollbackRequests.
+pub const FINALIZER: &str = "rollbackrequests.orchestrator.io/finalizer";
 
 /// A decision about a RollbackRequest.
 pub type RollbackDecision = Decision<RollbackRequestStatus>;
@@ -37,17 +39,20 @@ pub fn decide(input: &Input<'_, RollbackRequest, RollbackWorld>) -> RollbackDeci
     let stored = input.object.status.clone().unwrap_or_default();
     let is_deleting = input.object.metadata.deletion_timestamp.is_some();
     let phase = stored.phase.unwrap_or(RollbackPhase::Pending);
-    let plan = stored.plan.clone();
+    let frozen = stored.plan.clone();
     let volumes = |plan: Option<RollbackPlan>| Volumes {
         input,
         stored: stored.clone(),
         plan: plan.unwrap_or_default(),
     };
     match phase {
-        RollbackPhase::Plan if !is_deleting => without_plan(input, &stored),
-        RollbackPhase::VolumeRestore if !is_deleting => volumes(plan).restore(),
-        RollbackPhase::VolumeSwap => volumes(plan).swap(),
-        RollbackPhase::Undo => volumes(plan).undo(),
+        RollbackPhase::Pending if !is_deleting && plan::is_without_upgrade(input) => {
+            plan::begin(&stored).requeue_at(input.now)
+        }
+        RollbackPhase::Plan if !is_deleting => plan::decide(input, &stored),
+        RollbackPhase::VolumeRestore if !is_deleting => volumes(frozen).restore(),
+        RollbackPhase::VolumeSwap => volumes(frozen).swap(),
+        RollbackPhase::Undo => volumes(frozen).undo(),
         RollbackPhase::Pending
         | RollbackPhase::Plan
         | RollbackPhase::Suspend
@@ -66,40 +71,6 @@ pub fn decide(input: &Input<'_, RollbackRequest, RollbackWorld>) -> RollbackDeci
 pub fn progress(world: &RollbackWorld) -> Option<String> {
     let steps: Vec<String> = world.volumes.iter().map(VolumeObjects::progress).collect();
     (!steps.is_empty()).then(|| steps.join("\n"))
-}
-
-/// Waits for a plan, or begins with the stored one.
-fn without_plan(
-    input: &Input<'_, RollbackRequest, RollbackWorld>,
-    stored: &RollbackRequestStatus,
-) -> RollbackDecision {
-    if stored.plan.is_some() && input.object.spec.dry_run {
-        let verdict = Verdict::succeeded("the plan is made. Nothing was changed");
-        return Decision::status_only(stored.clone(), RollbackPhase::Succeeded, verdict)
-            .remove_finalizer();
-    }
-    if stored.plan.is_some() {
-        let verdict = Verdict::working(Reason::Suspending, "suspends Flux");
-        return Decision::status_only(stored.clone(), RollbackPhase::Suspend, verdict)
-            .requeue_at(input.now);
-    }
-    let name = &input.object.spec.upgrade_request_ref.name;
-    let upgrade = input.world.upgrade.as_deref();
-    if let Some(problem) = available::objection(name, upgrade, &input.world.snapshots) {
-        let message = format!("{}. Nothing was changed", problem.message);
-        let verdict = Verdict::failed(problem.reason, message);
-        return Decision::status_only(stored.clone(), RollbackPhase::Failed, verdict)
-            .remove_finalizer();
-    }
-    let message = "no plan was made";
-    let (phase, verdict) = if input.overdue {
-        let verdict = Verdict::failed(Reason::PlanTimeout, message);
-        (RollbackPhase::Failed, verdict)
-    } else {
-        let verdict = Verdict::working(Reason::Planning, message);
-        (RollbackPhase::Plan, verdict)
-    };
-    Decision::status_only(stored.clone(), phase, verdict).remove_finalizer()
 }
 
 /// The RollbackRequest that owns an object.

@@ -14,6 +14,7 @@
 //! # Caveats
 //! The kind is not installed by the chart, and the operator starts its controller only if its settings say so.
 
+mod approval;
 mod commit_job;
 pub mod commit_step;
 mod deletion;
@@ -26,8 +27,10 @@ mod pending;
 mod plan;
 mod reconcile;
 pub mod retention;
+pub(crate) mod return_plan;
 mod scale_down;
 pub mod scale_target;
+mod selection;
 mod snapshot;
 pub mod storage;
 mod suspend;
@@ -48,10 +51,13 @@ use api::{
 
 pub use self::snapshot::{APP, SOURCE_PVC, progress};
 use self::world::UpgradeWorld;
-use crate::discover::Problem;
+use crate::{discover::Problem, rollback::automatic::rollback_of};
 
 /// Maximum age of a status. Events trigger earlier reconciliations; this limit holds if one is lost.
 const MAX_AGE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Finalizer of UpgradeRequests.
+pub const FINALIZER: &str = "upgraderequests.orchestrator.io/finalizer";
 
 /// A decision about an UpgradeRequest.
 pub type UpgradeDecision = Decision<UpgradeRequestStatus>;
@@ -66,6 +72,7 @@ pub fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecisio
     match request.phase {
         UpgradePhase::Pending => pending::decide(&request),
         UpgradePhase::Plan => plan::decide(&request),
+        UpgradePhase::Approval => approval::decide(&request),
         UpgradePhase::Suspend => suspend::decide(&request),
         UpgradePhase::ScaleDown => scale_down::decide(&request),
         UpgradePhase::Snapshot => snapshot::decide(&request),
@@ -218,6 +225,7 @@ impl<'a> Request<'a> {
         match self.phase {
             UpgradePhase::Pending => Reason::OperationActive,
             UpgradePhase::Plan => Reason::Planning,
+            UpgradePhase::Approval => Reason::AwaitingApproval,
             UpgradePhase::Suspend => Reason::Suspending,
             UpgradePhase::ScaleDown => Reason::ScalingDown,
             UpgradePhase::Snapshot => Reason::Snapshotting,
@@ -228,7 +236,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the same status for a request that has ended, and releases the object.
+    /// Returns the same status for a request that has ended, creates its rollback, and releases the object.
     fn ended(&self) -> UpgradeDecision {
         let progress = &self.stored.progress;
         let message = progress.message.clone().unwrap_or_default();
@@ -237,7 +245,27 @@ impl<'a> Request<'a> {
         } else {
             Verdict::failed(self.stored_reason(), message)
         };
-        Decision::status_only(self.stored.clone(), self.phase, verdict).remove_finalizer()
+        let decision = Decision::status_only(self.stored.clone(), self.phase, verdict);
+        let rollback = self
+            .stored
+            .rollback
+            .as_ref()
+            .filter(|_| self.has_finalizer());
+        let rollback = rollback.and_then(|_| rollback_of(self.object, &self.world.rollbacks));
+        rollback
+            .into_iter()
+            .fold(decision, Decision::with)
+            .remove_finalizer()
+    }
+
+    fn has_finalizer(&self) -> bool {
+        let mut all = self
+            .object
+            .metadata
+            .finalizers
+            .iter()
+            .flat_map(|all| all.iter());
+        all.any(|one| one == FINALIZER)
     }
 
     fn stored_reason(&self) -> Reason {

@@ -9,6 +9,7 @@ use crate::{
     flux::{HelmReleaseView, KustomizationView},
     health::Member,
     object::{ObjectId, ObjectKind},
+    operations::Operations,
     overlap::Overlap,
     workload::{ClaimView, WorkloadView},
 };
@@ -111,6 +112,8 @@ pub struct AppWorld {
     pub overlap: Option<Overlap>,
     /// Warning Events about Pods of workloads that are not ready.
     pub warnings: Vec<Warning>,
+    /// The requests of the application, or `None` if the operator reconciles none.
+    pub operations: Option<Operations>,
 }
 
 impl AppWorld {

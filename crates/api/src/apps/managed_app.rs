@@ -4,7 +4,12 @@ use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{status::ManagedAppStatus, upgrade_git::AppGit};
+use super::{
+    operations::{RetainedVolumePolicy, VolumeSnapshotPolicy},
+    status::ManagedAppStatus,
+    timeouts::{HealthCheckSettings, TimeoutSettings},
+    upgrade_git::AppGit,
+};
 use crate::{
     GROUP, Status,
     decide::ResourceType,
@@ -47,6 +52,102 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub git: Option<AppGit>,
+
+    /// Whether the operator creates a RollbackRequest for an upgrade that failed after its commit. Default: false.
+    // The schema lacks the field until UpgradeRequests are installed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip)]
+    pub auto_rollback: bool,
+
+    /// Snapshots of the volumes of the application.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub volume_snapshots: VolumeSnapshotPolicy,
+
+    /// PersistentVolumes that a rollback replaced.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub retained_volumes: RetainedVolumePolicy,
+
+    /// Kustomization of Flux that applies `kustomizationRef`. An upgrade suspends both: the suspension of a parent does
+    /// not stop its children. The author needs permission to patch it.
+    // As above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub suspend_ref: Option<FluxRef>,
+
+    /// Timeouts of the phases of upgrades and rollbacks.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub phase_timeouts: TimeoutSettings,
+
+    /// Health of the application after an upgrade or a rollback.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub health_check: HealthCheckSettings,
+
+    /// Whether an upgrade waits for the decision of a user after its plan. Default: `NotRequired`.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub approval: ApprovalPolicy,
+
+    /// How long the workloads stay stopped during an upgrade. Default: `Auto`.
+    // As above.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(skip)]
+    pub scale_down_policy: ScaleDownSetting,
+}
+
+/// How long the workloads of an application stay stopped during an upgrade.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ScaleDownSetting {
+    /// `UntilSnapshotReady` if the deployed chart has hooks before an upgrade, or if they are not known. Otherwise
+    /// `UntilUpgraded`.
+    #[default]
+    Auto,
+    /// Until Flux has applied the new version.
+    UntilUpgraded,
+    /// Until the snapshots are ready. The data that the old version writes afterwards is in no snapshot.
+    UntilSnapshotReady,
+}
+
+/// Whether upgrades need the decision of a user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalPolicy {
+    /// Upgrades continue after their plan.
+    #[default]
+    NotRequired,
+    /// Upgrades wait after their plan until a user with permission to `approve` the ManagedApp has decided.
+    Required,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl ManagedAppSpec {
+    /// Creates the spec of an application with the default value of each other field.
+    #[must_use]
+    pub fn new(kustomization_ref: FluxRef) -> Self {
+        Self {
+            kustomization_ref,
+            helm_release_ref: None,
+            git: None,
+            auto_rollback: false,
+            volume_snapshots: VolumeSnapshotPolicy::default(),
+            retained_volumes: RetainedVolumePolicy::default(),
+            suspend_ref: None,
+            phase_timeouts: TimeoutSettings::default(),
+            health_check: HealthCheckSettings::default(),
+            approval: ApprovalPolicy::default(),
+            scale_down_policy: ScaleDownSetting::default(),
+        }
+    }
 }
 
 /// Reference to an object of Flux.

@@ -5,6 +5,11 @@
     reason = "the schema derive repeats each struct inside a function"
 )]
 mod managed_app;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod operations;
 mod permissions;
 mod reasons;
 mod rollback_permissions;
@@ -17,6 +22,11 @@ mod rollback_reasons;
 mod rollback_request;
 mod rollback_status;
 mod status;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod timeouts;
 mod upgrade_git;
 mod upgrade_permissions;
 mod upgrade_phase;
@@ -30,7 +40,14 @@ mod upgrade_status;
 
 use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
-pub use managed_app::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
+pub use managed_app::{
+    ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ScaleDownSetting,
+};
+pub use operations::{
+    ActiveOperation, ClaimRef, LastUpgrade, MAX_NAMED_CLAIMS, MAX_REJECTED_VERSIONS,
+    MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES, RestorePoint, RetainedVolume, RetainedVolumePolicy,
+    SnapshotRetention, VolumeSnapshotPolicy, reclaim_intent,
+};
 pub use rollback_permissions::ROLLBACK_PERMISSIONS;
 pub use rollback_phase::RollbackPhase;
 pub use rollback_request::{ROLLBACK_REQUEST, RollbackRequest, RollbackRequestSpec};
@@ -42,6 +59,7 @@ pub use status::{
     AppPhase, AppliedRevision, DeployedRelease, ManagedAppStatus, NamespacedName,
     UnprotectedVolume, Volume, Workload,
 };
+pub use timeouts::{HealthCheckSettings, TimeoutSettings};
 pub use upgrade_git::{
     AppGit, ChartField, CommitAuthor, MAX_EVIDENCE_IMAGES, MAX_PLANNED_EDITS, PlannedCommit,
     PlannedDocument, PlannedEdit, PlannedSource, PushAttempt, PushFailure, PushOutcome,
@@ -49,9 +67,11 @@ pub use upgrade_git::{
 };
 pub use upgrade_permissions::UPGRADE_PERMISSIONS;
 pub use upgrade_phase::{PLAN_TIME, PUSH_TIME, UpgradePhase};
-pub use upgrade_request::{TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec};
+pub use upgrade_request::{
+    Approval, ApprovalDecision, TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec,
+};
 pub use upgrade_status::{
-    Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
+    ApprovedPlan, Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
     PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind, ScaleDownPolicy,
     TakenSnapshot, UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus, VersionChange,
     upgrade_condition, upgrade_intent,

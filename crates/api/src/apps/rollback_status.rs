@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     rollback_phase::RollbackPhase,
+    status::NamespacedName,
     upgrade_git::{PushAttempt, PushedCommit, ReconciledVersion, UpgradeEvidence, VersionsBefore},
     upgrade_status::{Downtime, PlannedName, UndoneStep, UpgradePlan},
 };
@@ -109,6 +110,14 @@ pub struct RollbackPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub restores: Vec<PlannedRestore>,
+    /// Volumes that keep their data, because the upgrade has no snapshot of them. At most 32 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub unrestored: Vec<NamespacedName>,
+    /// Whether Git has the version from before already, because an earlier rollback failed after its commit. Then
+    /// nothing is pushed.
+    #[serde(default)]
+    pub is_in_git: bool,
     /// Timeouts of the phases about volumes.
     pub timeouts: RestoreTimeouts,
 }

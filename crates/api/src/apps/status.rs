@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::managed_app::ManagedAppSpec;
+use super::{
+    managed_app::ManagedAppSpec,
+    operations::{ActiveOperation, LastUpgrade, RestorePoint, RetainedVolume, reclaim_intent},
+};
 use crate::{
     CommonStatus, Status,
     decide::ErrorClass,
@@ -52,6 +55,27 @@ pub struct ManagedAppStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub unprotected_volumes: Vec<UnprotectedVolume>,
+    /// Request that changes the application now.
+    // The schema lacks this field and the next ones until UpgradeRequests are installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub active_operation: Option<ActiveOperation>,
+    /// Most recent upgrade that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub last_upgrade: Option<LastUpgrade>,
+    /// Upgrades to whose start a rollback can return, the newest first. At most 5 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub restore_points: Vec<RestorePoint>,
+    /// PersistentVolumes that rollbacks replaced. At most 64 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub retained_volumes: Vec<RetainedVolume>,
+    /// Versions that were rolled back, the newest last. At most 16 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub rejected_versions: Vec<String>,
     /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: CommonStatus,
@@ -197,8 +221,14 @@ crate::phases! {
 impl Status for ManagedAppStatus {
     crate::common_status!(AppPhase, LongLived);
 
+    fn has_intent(&self, intent: &str) -> bool {
+        let mut retained = self.retained_volumes.iter();
+        retained.any(|one| reclaim_intent(&one.volume) == intent)
+    }
+
     fn observed(&mut self, seen: Option<&Self>) {
         let nothing = Self::default();
+        let is_unknown = seen.is_none();
         let seen = seen.unwrap_or(&nothing);
         self.git.clone_from(&seen.git);
         self.helm_release.clone_from(&seen.helm_release);
@@ -210,6 +240,12 @@ impl Status for ManagedAppStatus {
         self.volumes.clone_from(&seen.volumes);
         self.unprotected_volumes
             .clone_from(&seen.unprotected_volumes);
+        self.active_operation.clone_from(&seen.active_operation);
+        self.last_upgrade.clone_from(&seen.last_upgrade);
+        // Nobody knows whether the snapshots exist. Decisions read the rest of these lists, so it stays.
+        for point in self.restore_points.iter_mut().filter(|_| is_unknown) {
+            point.available = false;
+        }
     }
 
     /// Returns `Degraded`: nobody knows whether the application is healthy.

@@ -76,6 +76,9 @@ pub struct PlannedCommit {
     pub credentials_secret: String,
     /// Author of the commit.
     pub author: CommitAuthor,
+    /// First line of the commit message.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub summary: String,
     /// Commit of the branch at the time of the plan.
     pub base: String,
     /// Edits of the commit.

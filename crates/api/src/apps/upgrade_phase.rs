@@ -19,10 +19,13 @@ crate::phases! {
             undo Undo::None => [Plan, Failed];
         Plan: "The operator checks the request and freezes the state to which it returns after a failure. It changes nothing.",
             deadline Deadline::after("2 minutes", |_: &UpgradeRequest| PLAN_TIME, UpgradePhase::Failed),
-            undo Undo::None => [Suspend, Succeeded, Failed];
-        Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it.",
+            undo Undo::None => [Approval, Suspend, Succeeded, Failed];
+        Approval: "The request waits for the decision of a user about its plan. It changes nothing.",
+            deadline Deadline::none("a user approves or denies the plan; the message names the request"),
+            undo Undo::None => [Plan, Suspend, Failed];
+        Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it. Without snapshots, it only locks them.",
             deadline Deadline::after("`status.plan.timeouts.suspend`", |request: &UpgradeRequest| Duration::from(request.timeouts().suspend), UpgradePhase::Undo),
-            undo Undo::Phase(UpgradePhase::Undo) => [ScaleDown, Undo];
+            undo Undo::Phase(UpgradePhase::Undo) => [ScaleDown, GitCommit, Undo];
         ScaleDown: "The operator scales all workloads that mount a volume of the application to zero, and waits until the volumes are free.",
             deadline Deadline::after("`status.plan.timeouts.scaleDown`", |request: &UpgradeRequest| Duration::from(request.timeouts().scale_down), UpgradePhase::Undo),
             undo Undo::Phase(UpgradePhase::Undo) => [Snapshot, Undo];
@@ -63,7 +66,10 @@ mod tests {
         for row in UpgradePhase::TABLE {
             let next = row.deadline.next();
             let expected = match row.phase {
-                UpgradePhase::Pending | UpgradePhase::Succeeded | UpgradePhase::Failed => None,
+                UpgradePhase::Pending
+                | UpgradePhase::Approval
+                | UpgradePhase::Succeeded
+                | UpgradePhase::Failed => None,
                 UpgradePhase::Plan => Some(UpgradePhase::Failed),
                 UpgradePhase::Suspend
                 | UpgradePhase::ScaleDown

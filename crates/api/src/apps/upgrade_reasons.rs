@@ -8,6 +8,8 @@ reasons! {
         "Wait. The message names the request.";
     #[normal] Planning: "The operator checks the request and freezes the state of the application.",
         "Wait. The message names the blocker.";
+    #[normal] AwaitingApproval: "The ManagedApp requires the decision of a user about the plan of an upgrade.",
+        "Read `status.plan`. Then set `spec.approval` of the UpgradeRequest, with your user name in `by`.";
     #[normal] Suspending: "The operator suspends the Flux objects of the application and waits for their controllers.",
         "Wait. The message names the object of Flux.";
     #[normal] ScalingDown: "The operator stops the workloads that mount a volume of the application.",
@@ -96,6 +98,9 @@ reasons! {
         "Divide the application into several ManagedApps.";
     PlanTimeout: "The plan could not be made in time.",
         "The message names the blocker. Fix it, then submit another UpgradeRequest.";
+
+    ApprovalDenied: "A user denied the plan of the upgrade.",
+        "Ask the user that the message names. Then submit another UpgradeRequest.";
 
     // Failed, and undone.
     PlanOutdated: "An object of the plan was changed, deleted or recreated before the request could lock or stop it.",

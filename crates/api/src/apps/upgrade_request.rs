@@ -37,13 +37,18 @@ use crate::{
     doc = "Upgrade of a ManagedApp to another version. The operator suspends Flux, stops the workloads and takes snapshots of their volumes. If a step fails, it restores the state from before."
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::unchanging("UpgradeRequest"))]
+#[x_kube(validation = rules::only_approval_is_set_once())]
 pub struct UpgradeRequestSpec {
     /// ManagedApp to upgrade, in the same namespace.
     pub managed_app_ref: NamedRef,
 
     /// Version to upgrade to.
     pub target_version: TargetVersion,
+
+    /// Whether to upgrade without snapshots. The application keeps running, and a rollback returns only Git. Default:
+    /// false.
+    #[serde(default)]
+    pub skip_snapshot: bool,
 
     /// Whether to upgrade an application that is not healthy. Default: false.
     #[serde(default)]
@@ -52,6 +57,31 @@ pub struct UpgradeRequestSpec {
     /// Whether to make and report the plan only, without any change in the cluster. Default: false.
     #[serde(default)]
     pub dry_run: bool,
+
+    /// Decision about the plan, if the ManagedApp requires one. It can be set once, by a user with permission to
+    /// `approve` the ManagedApp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+}
+
+/// Decision about the plan of an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// Decision.
+    pub decision: ApprovalDecision,
+    /// Name of the user that decided, as the API server authenticates users. An admission policy admits no other name.
+    #[schemars(length(min = 1, max = 512))]
+    pub by: String,
+}
+
+/// Decision about a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalDecision {
+    /// The upgrade continues.
+    Approved,
+    /// The request ends, and nothing is changed.
+    Denied,
 }
 
 /// Version of an application.
@@ -161,7 +191,14 @@ mod tests {
         assert_eq!(fields, [".status.phase", ".status.reason"]);
         let properties = &version["schema"]["openAPIV3Schema"]["properties"];
         let rules = &properties["spec"]["x-kubernetes-validations"];
-        assert_eq!(rules[0]["rule"], "self == oldSelf", "{rules}");
+        let rule = rules[0]["rule"].as_str().unwrap();
+        // Each field but the decision must stay as it is.
+        let fields = properties["spec"]["properties"].as_object().unwrap();
+        for field in fields.keys().filter(|field| *field != "approval") {
+            let same = format!("self.{field} == oldSelf.{field}");
+            assert!(rule.contains(&same), "{field}: {rule}");
+        }
+        assert!(rule.contains("!has(oldSelf.approval)"), "{rule}");
         assert_eq!(properties["status"]["default"]["phase"], "Pending");
     }
 
@@ -169,7 +206,9 @@ mod tests {
     #[test]
     fn each_text_of_the_spec_has_a_bound_and_each_field_a_description() {
         fn walk(path: &str, schema: &Value) {
-            if schema["type"] == "string" && path.contains(".spec") {
+            // An enumeration has its own bound.
+            let is_text = schema["type"] == "string" && schema["enum"].is_null();
+            if is_text && path.contains(".spec") {
                 assert!(schema["maxLength"].is_u64(), "{path}");
             }
             if let Some(properties) = schema["properties"].as_object() {
@@ -199,7 +238,14 @@ mod tests {
         let names: Vec<&String> = spec["properties"].as_object().unwrap().keys().collect();
         assert_eq!(
             names,
-            ["allowUnhealthy", "dryRun", "managedAppRef", "targetVersion"]
+            [
+                "allowUnhealthy",
+                "approval",
+                "dryRun",
+                "managedAppRef",
+                "skipSnapshot",
+                "targetVersion"
+            ]
         );
         assert_eq!(spec["required"], json!(["managedAppRef", "targetVersion"]));
     }

@@ -14,7 +14,7 @@ use super::{
     },
     upgrade_phase::UpgradePhase,
 };
-use crate::{CommonStatus, Duration, Status, decide::ResourceType};
+use crate::{CommonStatus, Duration, Status, decide::ResourceType, pod::NamedRef};
 
 /// Maximum number of workloads in a plan. A plan with more is rejected: a part of it could not be undone.
 pub const MAX_PLANNED_WORKLOADS: usize = 64;
@@ -63,6 +63,12 @@ pub struct UpgradeRequestStatus {
     /// changes afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<UpgradePlan>,
+    /// Time at which the plan was made. A plan that is approved after more than 10 minutes is made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_at: Option<Time>,
+    /// Approved plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<ApprovedPlan>,
     /// Workloads that were observed at zero since the request scaled them down. If such a workload is scaled up
     /// again, someone else did it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -115,9 +121,24 @@ pub struct UpgradeRequestStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub undone: Vec<UndoneStep>,
+    /// RollbackRequest that the operator creates after the end of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<NamedRef>,
     /// Fields that every kind has.
     #[serde(flatten)]
     pub progress: CommonStatus,
+}
+
+/// Plan that a user has approved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovedPlan {
+    /// Name of the user.
+    pub by: String,
+    /// Time at which the operator observed the decision.
+    pub at: Time,
+    /// Hash of the changed lines and of the number of commits that Flux applies together with the upgrade.
+    pub hash: String,
 }
 
 /// State of an application before an upgrade, and the changes that the upgrade makes.
@@ -141,6 +162,9 @@ pub struct UpgradePlan {
     pub commit: PlannedCommit,
     /// How long the workloads stay stopped.
     pub scale_down_policy: ScaleDownPolicy,
+    /// Whether no snapshot is taken or restored. Then Flux is locked and not suspended, and no workload is stopped.
+    #[serde(default)]
+    pub is_without_snapshots: bool,
     /// Workloads that are stopped, with their replica counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -157,6 +181,12 @@ pub struct UpgradePlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub warnings: Vec<String>,
+    /// Whether the plan needs the decision of a user.
+    #[serde(default)]
+    pub needs_approval: bool,
+    /// Whether the operator creates a RollbackRequest if the upgrade fails after its commit.
+    #[serde(default)]
+    pub auto_rollback: bool,
     /// Timeouts of the phases.
     pub timeouts: PhaseTimeouts,
 }
@@ -496,6 +526,7 @@ impl Status for UpgradeRequestStatus {
             | Some(
                 UpgradePhase::Pending
                 | UpgradePhase::Plan
+                | UpgradePhase::Approval
                 | UpgradePhase::Succeeded
                 | UpgradePhase::Failed,
             ) => false,

@@ -60,7 +60,7 @@ fn flux_references() -> ValidatingAdmissionPolicy {
 }
 
 /// Returns a validation that the author may patch the object in this field, if the field is set.
-fn may_patch(resource: ResourceType, field: &str) -> Validation {
+pub(super) fn may_patch(resource: ResourceType, field: &str) -> Validation {
     let ResourceType {
         group,
         kind,

@@ -6,12 +6,12 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 
 use super::{
-    Matched, allowed, conditional_policy, denial, owned_list, permission_message, policy, requests,
-    task_operator::bound,
+    Matched, allowed, apps::may_patch, conditional_policy, denial, owned_list, permission_message,
+    policy, requests, task_operator::bound,
 };
 use crate::{
     GROUP,
-    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, UPGRADE_REQUEST},
+    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, ROLLBACK_REQUEST, UPGRADE_REQUEST},
     names,
 };
 
@@ -33,7 +33,27 @@ const CRON_JOB_FIELDS: &[&str] = &[
 /// prefix their names with its own.
 #[must_use]
 pub fn upgrade_authors() -> Vec<ValidatingAdmissionPolicy> {
-    vec![may_upgrade(), may_read_credentials()]
+    vec![
+        may_upgrade(),
+        may_read_credentials(),
+        may_suspend_parent(),
+        may_approve(),
+    ]
+}
+
+/// Requires permission to patch the Kustomization that an upgrade suspends before that of the application.
+fn may_suspend_parent() -> ValidatingAdmissionPolicy {
+    policy(
+        "suspend-reference",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["managedapps"],
+            name: "changed",
+            when: "oldObject == null || object.spec != oldObject.spec",
+        },
+        &[],
+        vec![may_patch(KUSTOMIZATION, "suspendRef")],
+    )
 }
 
 fn may_upgrade() -> ValidatingAdmissionPolicy {
@@ -56,6 +76,36 @@ fn may_upgrade() -> ValidatingAdmissionPolicy {
                 "'upgrade' the ManagedApp '\" + object.spec.managedAppRef.name + \"'",
             ),
         )],
+    )
+}
+
+/// Requires the verb `approve` of a user that decides about a plan, and that user's own name.
+fn may_approve() -> ValidatingAdmissionPolicy {
+    let app = "object.spec.managedAppRef.name";
+    policy(
+        "approve-upgrade",
+        &Matched {
+            versions: &["v1alpha1"],
+            resources: &["upgraderequests"],
+            name: "decided",
+            when: "has(object.spec.approval) && (oldObject == null || !has(oldObject.spec.approval))",
+        },
+        &[],
+        vec![
+            denial(
+                allowed(GROUP, "managedapps", Some(app), "approve"),
+                "spec.approval: a user that decides about an upgrade must be allowed to 'approve' the ManagedApp",
+                &permission_message(
+                    "\"spec.approval: \"",
+                    "'approve' the ManagedApp '\" + object.spec.managedAppRef.name + \"'",
+                ),
+            ),
+            denial(
+                "object.spec.approval.by == request.userInfo.username".to_owned(),
+                "spec.approval.by: must be the name of the user that decides",
+                "\"spec.approval.by: must be '\" + request.userInfo.username + \"', the name of the user that decides\"",
+            ),
+        ],
     )
 }
 
@@ -99,7 +149,7 @@ pub fn upgrade_operator() -> Vec<ValidatingAdmissionPolicy> {
 
 /// Returns an expression that two maps differ in these keys only. The variables have the names `{name}Before` and
 /// `{name}After`.
-fn same_but(name: &str, keys: &[&str]) -> String {
+pub(super) fn same_but(name: &str, keys: &[&str]) -> String {
     let (before, after) = (
         format!("variables.{name}Before"),
         format!("variables.{name}After"),
@@ -111,7 +161,7 @@ fn same_but(name: &str, keys: &[&str]) -> String {
 }
 
 /// Returns an expression that labels, finalizers and owners are unchanged.
-fn same_metadata(fields: &[&str]) -> String {
+pub(super) fn same_metadata(fields: &[&str]) -> String {
     let same = |field: &&str| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
     fields.iter().map(same).collect::<Vec<_>>().join(" && ")
 }
@@ -195,7 +245,7 @@ fn own_git_repositories() -> ValidatingAdmissionPolicy {
 
 /// Admits only the Job that runs `step commit`. Another Pod could mount any Secret of the namespace.
 fn own_commit_jobs() -> ValidatingAdmissionPolicy {
-    let kind = UPGRADE_REQUEST.name();
+    let kinds = owned_list(&[UPGRADE_REQUEST.name(), ROLLBACK_REQUEST.name()]);
     let is_create = "request.operation != 'CREATE' || ";
     conditional_policy(
         "own-commit-jobs",
@@ -216,10 +266,10 @@ fn own_commit_jobs() -> ValidatingAdmissionPolicy {
         vec![
             bound(
                 format!(
-                    "variables.job.metadata.?labels[?'{}'].orValue('') == '{kind}'",
+                    "variables.job.metadata.?labels[?'{}'].orValue('') in {kinds}",
                     names::KIND
                 ),
-                "writes Jobs with the label of an UpgradeRequest only",
+                "writes Jobs with the label of an UpgradeRequest or a RollbackRequest only",
             ),
             bound(
                 format!(
@@ -325,6 +375,17 @@ mod tests {
         );
     }
 
+    /// The object records the approver, so nobody may approve in another user's name.
+    #[test]
+    fn an_approver_needs_the_verb_and_their_own_name() {
+        let found = expressions(&may_approve());
+        assert!(found[0].contains(".check('approve')"), "{found:?}");
+        assert_eq!(
+            found[1],
+            "object.spec.approval.by == request.userInfo.username"
+        );
+    }
+
     /// The credentials of another team must not be sent to the server of the author.
     #[test]
     fn an_author_may_read_the_credentials() {
@@ -346,7 +407,10 @@ mod tests {
     #[test]
     fn the_operator_creates_one_form_of_jobs_and_changes_no_source() {
         let jobs = expressions(&own_commit_jobs());
-        assert!(jobs[0].ends_with("== 'UpgradeRequest'"), "{jobs:?}");
+        assert!(
+            jobs[0].ends_with("in ['UpgradeRequest', 'RollbackRequest']"),
+            "{jobs:?}"
+        );
         assert!(
             jobs[1].contains("['/usr/local/bin/step', 'commit']"),
             "{jobs:?}"

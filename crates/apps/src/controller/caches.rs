@@ -31,7 +31,7 @@ use crate::{
     object::{ObjectId, ObjectKind},
     origin::remove_foreign,
     pod::{AppPod, Controller},
-    upgrade::{flux_target::FluxTarget, scale_target::ScaleTarget},
+    upgrade::{flux_target::FluxTarget, scale_target::ScaleTarget, storage::VOLUME_SNAPSHOT},
     workload::{ClaimView, WorkloadView},
     world::{ClaimMember, Mounter, Objects},
 };
@@ -449,6 +449,14 @@ impl Caches {
         self.claims.get(&Key::new(&name.namespace, &name.name))
     }
 
+    /// Returns namespace and name of each VolumeSnapshot from which a claim is restored that is not bound yet.
+    pub(super) fn restoring(&self) -> BTreeSet<(String, String)> {
+        self.claims.fold_active(BTreeSet::new(), |mut all, entry| {
+            all.extend(entry.claim.as_deref().and_then(restored_from));
+            all
+        })
+    }
+
     /// Returns the Pods that mount a claim.
     pub(super) fn pods_with_claim(&self, namespace: &str, claim: &str) -> Vec<Arc<AppPod>> {
         self.pods.by_index(&mounts(namespace, claim))
@@ -552,6 +560,16 @@ impl Caches {
         });
         found.map(|warning| (*warning).clone()).collect()
     }
+}
+
+/// Returns namespace and name of the VolumeSnapshot of a claim that is not bound yet.
+fn restored_from(claim: &PersistentVolumeClaim) -> Option<(String, String)> {
+    let status = claim.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let source = claim.spec.as_ref()?.data_source_ref.as_ref()?;
+    let is_snapshot = source.kind == VOLUME_SNAPSHOT.kind;
+    let namespace = claim.metadata.namespace.clone()?;
+    (is_snapshot && phase != Some("Bound")).then(|| (namespace, source.name.clone()))
 }
 
 fn name_of(key: &Key) -> NamespacedName {

@@ -1,6 +1,9 @@
 //! Observes the claims, volumes, attachments and snapshots of a request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::{
     Reason,
@@ -10,21 +13,33 @@ use api::{
 use engine::{Availability, Key};
 use kube::ResourceExt;
 
-use super::{upgrade_caches::of_request, upgrades::UpgradeKind};
+use super::{
+    upgrade_caches::{OwnedSnapshot, UpgradeCaches, of_request},
+    upgrades::UpgradeKind,
+};
 use crate::upgrade::{
     scale_target::MountingPod,
-    storage::{AttachedVolume, ClassView, SnapshotClass, Snapshots, VolumeState, snapshot_class},
+    storage::{
+        AttachedVolume, ClassView, SnapshotClass, SnapshotView, Snapshots, VolumeState,
+        snapshot_class,
+    },
 };
 
 impl UpgradeKind {
     /// Returns claims that exist, with their volumes and their snapshot classes.
-    pub(super) fn volumes(&self, claims: &BTreeSet<NamespacedName>) -> Vec<VolumeState> {
+    /// With `class`, only the VolumeSnapshotClass of this name counts.
+    pub(super) fn volumes(
+        &self,
+        claims: &BTreeSet<NamespacedName>,
+        class: Option<&str>,
+    ) -> Vec<VolumeState> {
+        let is_counted = |one: &ClassView| class.is_none_or(|class| one.name == class);
         let classes: Vec<ClassView> =
             self.own
                 .classes
                 .objects()
                 .fold_active(Vec::new(), |mut all, class| {
-                    all.push(class.clone());
+                    all.extend(is_counted(class).then(|| class.clone()));
                     all
                 });
         claims
@@ -81,11 +96,23 @@ impl UpgradeKind {
     /// # Errors
     /// If a watch does not work: a missing snapshot would be taken again.
     pub(super) fn snapshots(&self, request: &UpgradeRequest) -> Result<Snapshots, ReconcileError> {
+        let namespace = request.namespace();
+        self.snapshots_of(namespace.as_deref(), &request.uid().unwrap_or_default())
+    }
+
+    /// Returns the snapshots of the request with this UID.
+    ///
+    /// # Errors
+    /// If a watch does not work.
+    pub(super) fn snapshots_of(
+        &self,
+        namespace: Option<&str>,
+        uid: &str,
+    ) -> Result<Snapshots, ReconcileError> {
         let unreadable =
             |why: String| ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, why);
-        let namespace = request.namespace();
         for availability in [
-            self.own.snapshots.availability(namespace.as_deref()),
+            self.own.snapshots.availability(namespace),
             self.own.contents.availability(None),
         ] {
             match availability {
@@ -94,19 +121,26 @@ impl UpgradeKind {
                 Availability::Unreadable { why } => return Err(unreadable(why)),
             }
         }
-        let all = self.own.snapshots.objects();
-        let own = all.by_index(&of_request(&request.uid().unwrap_or_default()));
-        let views = own.iter().map(|one| {
-            let name = one.view.content_name.as_ref();
-            let content = name.and_then(|name| self.own.contents.objects().get(&cluster_key(name)));
-            let content = content.map(|content| content.as_ref().clone());
-            one.view.clone().with_content(content)
-        });
-        Ok(Snapshots::Found(views.collect()))
+        let own = self.own.snapshots.objects().by_index(&of_request(uid));
+        Ok(Snapshots::Found(self.own.with_contents(&own)))
     }
 }
 
-fn cluster_key(name: &str) -> Key {
+impl UpgradeCaches {
+    /// Returns snapshots with their contents.
+    pub(super) fn with_contents(&self, snapshots: &[Arc<OwnedSnapshot>]) -> Vec<SnapshotView> {
+        let views = snapshots.iter().map(|one| {
+            let name = one.view.content_name.as_ref();
+            let content = name.and_then(|name| self.contents.objects().get(&cluster_key(name)));
+            let content = content.map(|content| content.as_ref().clone());
+            one.view.clone().with_content(content)
+        });
+        views.collect()
+    }
+}
+
+/// Returns the key of an object without a namespace.
+pub(super) fn cluster_key(name: &str) -> Key {
     Key {
         namespace: None,
         name: name.to_owned(),

@@ -7,7 +7,9 @@ use std::{
 
 use api::{
     Status,
-    apps::{GIT_REPOSITORY, ManagedApp, NamespacedName, PlannedName, UpgradeRequest},
+    apps::{
+        GIT_REPOSITORY, ManagedApp, NamespacedName, PlannedName, RollbackRequest, UpgradeRequest,
+    },
 };
 use engine::{Cache, Handle, Key};
 use kube::ResourceExt;
@@ -22,7 +24,7 @@ use crate::upgrade::storage::VolumeState;
 /// Kind of claims.
 pub(super) const CLAIM: &str = "PersistentVolumeClaim";
 /// Kind of volumes.
-const VOLUME: &str = "PersistentVolume";
+pub(super) const VOLUME: &str = "PersistentVolume";
 
 fn named(kind: &str, name: &NamespacedName) -> PlannedName {
     PlannedName::new(kind, &name.namespace, &name.name)
@@ -33,12 +35,16 @@ fn named(kind: &str, name: &NamespacedName) -> PlannedName {
 pub(super) struct Subjects(Arc<Mutex<BTreeMap<Key, BTreeSet<PlannedName>>>>);
 
 impl Subjects {
-    fn set(&self, key: Key, subjects: BTreeSet<PlannedName>) {
+    /// Remembers the objects of a request. One that has ended has none.
+    pub(super) fn remember(&self, key: Key, is_over: bool, subjects: BTreeSet<PlannedName>) {
+        if is_over {
+            return self.forget(&key);
+        }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(key, subjects);
     }
 
-    fn forget(&self, key: &Key) {
+    pub(super) fn forget(&self, key: &Key) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(key);
     }
@@ -48,38 +54,76 @@ impl Subjects {
         let found = all.iter().filter(|(_, known)| known.contains(subject));
         found.map(|(key, _)| key.clone()).collect()
     }
-
-    /// Remembers the objects of an active request.
-    pub(super) fn remember(
-        &self,
-        request: &UpgradeRequest,
-        found: &Application,
-        volumes: &[VolumeState],
-    ) {
-        let key = Key::of(&request.metadata);
-        if is_over(request) {
-            return self.forget(&key);
-        }
-        let flux = found.flux.iter();
-        let flux = flux.map(|(kind, name)| named(kind.resource().kind, name));
-        let source = found.source.iter();
-        let source = source.map(|name| named(GIT_REPOSITORY.kind, name));
-        let claims = found.claims.iter().map(|name| named(CLAIM, name));
-        let volumes = volumes.iter().filter_map(|one| one.volume.as_ref());
-        let volumes = volumes.map(|name| PlannedName::new(VOLUME, "", name));
-        let workloads = found.workloads.iter();
-        let workloads =
-            workloads.map(|id| PlannedName::new(id.kind.name(), &id.namespace, &id.name));
-        let all = flux.chain(source).chain(claims).chain(volumes);
-        self.set(key, all.chain(workloads).collect());
-    }
 }
 
-/// Reconciles requests when an object changes that they have observed.
+/// Returns the objects of an application that a request observes.
+pub(super) fn subjects_of(found: &Application, volumes: &[VolumeState]) -> BTreeSet<PlannedName> {
+    let flux = found.flux.iter();
+    let flux = flux.map(|(kind, name)| named(kind.resource().kind, name));
+    let source = found.source.iter();
+    let source = source.map(|name| named(GIT_REPOSITORY.kind, name));
+    let claims = found.claims.iter().map(|name| named(CLAIM, name));
+    let volumes = volumes.iter().filter_map(|one| one.volume.as_ref());
+    let volumes = volumes.map(|name| PlannedName::new(VOLUME, "", name));
+    let workloads = found.workloads.iter();
+    let workloads = workloads.map(|id| PlannedName::new(id.kind.name(), &id.namespace, &id.name));
+    let all = flux.chain(source).chain(claims).chain(volumes);
+    all.chain(workloads).collect()
+}
+
+/// Reconciles UpgradeRequests when an object changes that they have observed.
 pub(super) fn connect(
     own: &UpgradeCaches,
     observer: &Observer,
     apps: &Cache<ManagedApp>,
+    subjects: &Subjects,
+    handle: &Handle,
+) {
+    connect_subjects(own, observer, subjects, handle);
+    {
+        let (requests, handle) = (own.requests.clone(), handle.clone());
+        apps.on_change(move |change| {
+            let namespace = change.key.namespace.as_deref().unwrap_or_default();
+            for key in requests.keys_of(&of_app(namespace, &change.key.name)) {
+                handle.enqueue(&key);
+            }
+        });
+    }
+    {
+        // The end of a rollback lets the next request of its application begin.
+        let (own, handle) = (own.clone(), handle.clone());
+        own.rollbacks.clone().on_change(move |change| {
+            let Some(app) = ended_app(&own, change.old, change.new) else {
+                return;
+            };
+            let namespace = change.key.namespace.as_deref().unwrap_or_default();
+            for key in own.requests.keys_of(&of_app(namespace, &app)) {
+                handle.enqueue(&key);
+            }
+        });
+    }
+    connect_children(own, subjects, handle);
+}
+
+/// Returns the application of a rollback that ended with a change.
+pub(super) fn ended_app(
+    own: &UpgradeCaches,
+    old: Option<&Arc<RollbackRequest>>,
+    new: Option<&Arc<RollbackRequest>>,
+) -> Option<String> {
+    let is_over = |one: &RollbackRequest| one.status.as_ref().is_some_and(Status::is_over);
+    let old = old.filter(|old| !is_over(old))?;
+    if new.is_none_or(|new| is_over(new)) {
+        own.app_of(new.unwrap_or(old))
+    } else {
+        None
+    }
+}
+
+/// Reconciles requests when an object changes that they have observed.
+pub(super) fn connect_subjects(
+    own: &UpgradeCaches,
+    observer: &Observer,
     subjects: &Subjects,
     handle: &Handle,
 ) {
@@ -113,16 +157,6 @@ pub(super) fn connect(
             }
         }
     });
-    {
-        let (requests, handle) = (own.requests.clone(), handle.clone());
-        apps.on_change(move |change| {
-            let namespace = change.key.namespace.as_deref().unwrap_or_default();
-            for key in requests.keys_of(&of_app(namespace, &change.key.name)) {
-                handle.enqueue(&key);
-            }
-        });
-    }
-    connect_children(own, subjects, handle);
 }
 
 fn connect_children(own: &UpgradeCaches, subjects: &Subjects, handle: &Handle) {

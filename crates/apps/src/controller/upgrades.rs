@@ -5,11 +5,13 @@ use std::{collections::BTreeSet, sync::Arc};
 use api::{
     Status, Timestamp,
     apps::{
-        FluxKind, FluxRef, ManagedApp, ManagedAppSpec, NamespacedName, ScalableKind,
-        UPGRADE_REQUEST, UpgradePhase, UpgradePlan, UpgradeRequest, UpgradeRequestStatus,
+        FluxKind, FluxRef, ManagedApp, ManagedAppSpec, NamespacedName, PlannedName,
+        ROLLBACK_REQUEST, RollbackRequest, ScalableKind, UPGRADE_REQUEST, UpgradePhase,
+        UpgradePlan, UpgradeRequest, UpgradeRequestStatus,
     },
     claim::{Holder, Lock},
     decide::{Decision, Input, ReconcileError, ResourceType},
+    kinds::KindRow,
 };
 use attempts::step::StepSettings;
 use engine::{
@@ -27,11 +29,11 @@ use super::{
     managers::{Asked, ManagerReader},
     name_of,
     observer::Observer,
-    upgrade_caches::{UpgradeCaches, of_app},
-    upgrade_triggers::{Subjects, connect},
+    upgrade_caches::{UpgradeCaches, of_app, of_upgrade},
+    upgrade_triggers::{Subjects, connect, subjects_of},
 };
 use crate::{
-    discover::ReleaseRead,
+    discover::{self, ReleaseRead},
     flux::SourceView,
     object::{ObjectId, ObjectKind},
     upgrade::{
@@ -53,8 +55,10 @@ const SUSPEND: [&str; 2] = ["f:spec", "f:suspend"];
 /// Path of `spec.replicas` in `managedFields`.
 const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
 
-/// Implementation of [`Kind`] for UpgradeRequests.
+/// Implementation of [`Kind`] for UpgradeRequests. Rollbacks observe their application with it, too.
 pub(super) struct UpgradeKind {
+    /// Kind of the requests, which the labels of their children have.
+    row: &'static KindRow,
     settings: StepSettings,
     pub(super) own: UpgradeCaches,
     apps: Cache<ManagedApp>,
@@ -62,7 +66,7 @@ pub(super) struct UpgradeKind {
     shared: Shared,
     managers: ManagerReader,
     logs: Requests<LogRequest>,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
 }
 
 /// The part of the observed state that depends on the application, before a plan and after it.
@@ -87,17 +91,16 @@ impl UpgradeKind {
     ) -> (Controller<Self>, RequestWorker<LogRequest, PodLogs>) {
         let logs = PodLogs::new(context.client.clone());
         let (logs, worker) = external::new(UPGRADE_REQUEST.name(), logs, &own.requests, context);
-        let subjects = Subjects::default();
-        let kind = Self {
+        let kind = Self::new(
+            &UPGRADE_REQUEST,
             settings,
-            own: own.clone(),
-            apps: apps.clone(),
-            observer: observer.clone(),
-            shared: shared.clone(),
-            managers: ManagerReader::new(LiveReader::new(context.client.clone())),
-            logs,
-            subjects: subjects.clone(),
-        };
+            own.clone(),
+            apps.clone(),
+            observer.clone(),
+            shared,
+            (logs, context),
+        );
+        let subjects = kind.subjects.clone();
         let controller = Controller::new(kind, own.requests.clone(), context.clone())
             .depends_on(&observer.caches.kustomizations)
             .depends_on(&observer.caches.helm_releases)
@@ -107,6 +110,70 @@ impl UpgradeKind {
             .depends_on(&own.classes);
         connect(&own, &observer, &apps, &subjects, &controller.handle());
         (controller, worker)
+    }
+
+    /// Creates the observer of the requests of a kind.
+    pub(super) fn new(
+        row: &'static KindRow,
+        settings: StepSettings,
+        own: UpgradeCaches,
+        apps: Cache<ManagedApp>,
+        observer: Observer,
+        shared: &Shared,
+        (logs, context): (Requests<LogRequest>, &Context),
+    ) -> Self {
+        Self {
+            row,
+            settings,
+            own,
+            apps,
+            observer,
+            shared: shared.clone(),
+            managers: ManagerReader::new(LiveReader::new(context.client.clone())),
+            logs,
+            subjects: Subjects::default(),
+        }
+    }
+
+    /// Observes a request, with these claims beside those of its application. Returns also the objects that it has
+    /// observed.
+    pub(super) async fn operation(
+        &self,
+        request: &UpgradeRequest,
+        claims: BTreeSet<NamespacedName>,
+        now: Timestamp,
+    ) -> Result<(UpgradeWorld, BTreeSet<PlannedName>), ReconcileError> {
+        let mut found = self.application(request, now).await?;
+        found.claims.extend(claims);
+        let flux = self.flux(&found.flux, request).await?;
+        // A lock of a request that was deleted by force names the workloads that it had stopped.
+        let notes = flux.iter().filter_map(|target| target.note.as_ref());
+        let noted = notes.flat_map(|note| note.workloads.iter());
+        let noted: Vec<ObjectId> = noted
+            .map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name))
+            .collect();
+        found.workloads.extend(noted);
+        let workloads = self.scales(&found.workloads, request).await?;
+        let app = found.app.as_ref().map(|state| &state.app.spec);
+        let class =
+            app.and_then(|spec| spec.volume_snapshots.volume_snapshot_class_name.as_deref());
+        let volumes = self.volumes(&found.claims, class);
+        let subjects = subjects_of(&found, &volumes);
+        let world = UpgradeWorld {
+            others: self.others(request, &flux),
+            pods: self.mounting(&found.claims),
+            attachments: self.attachments(&volumes),
+            snapshots: self.snapshots(request)?,
+            source: self.source(found.source.as_ref()),
+            commit: self.commit(request, now)?,
+            rollbacks: self.rollbacks(request),
+            app: found.app,
+            live: found.live,
+            flux,
+            workloads,
+            volumes,
+        };
+        Ok((world, subjects))
     }
 
     /// Returns the application of a request. Before the plan, the ManagedApp names its objects; afterwards, the plan does.
@@ -145,7 +212,16 @@ impl UpgradeKind {
         let helm = world.release();
         let has_upgrade_hooks =
             helm.and_then(|helm| self.observer.releases.has_upgrade_hooks(helm));
+        // The suspension of the Kustomization itself needs no reference.
+        let parent = app.spec.suspend_ref.as_ref();
+        let parent = parent.map(|reference| discover::resolve(reference, &namespace));
+        let parent = parent.filter(|parent| *parent != world.kustomization_name);
         let mut flux = vec![(FluxKind::Kustomization, world.kustomization_name.clone())];
+        flux.extend(
+            parent
+                .iter()
+                .map(|name| (FluxKind::Kustomization, name.clone())),
+        );
         if let Ok(Some((name, _))) = &world.helm_release {
             flux.push((FluxKind::HelmRelease, name.clone()));
         }
@@ -163,7 +239,7 @@ impl UpgradeKind {
             app: Some(AppState {
                 app,
                 world,
-                parent: None,
+                parent,
                 has_upgrade_hooks,
             }),
             live: None,
@@ -184,9 +260,12 @@ impl UpgradeKind {
         let (reads, needs_live) = match phase {
             Some(UpgradePhase::Snapshot | UpgradePhase::HealthCheck) => (Some(now), true),
             Some(UpgradePhase::GitCommit | UpgradePhase::Reconcile) => (None, true),
+            // The commit follows at once, and is compared with the versions before it.
+            Some(UpgradePhase::Suspend) if plan.is_without_snapshots => (None, true),
             Some(
                 UpgradePhase::Pending
                 | UpgradePhase::Plan
+                | UpgradePhase::Approval
                 | UpgradePhase::Suspend
                 | UpgradePhase::ScaleDown
                 | UpgradePhase::Undo
@@ -250,6 +329,7 @@ impl UpgradeKind {
             discovery,
             overlap: None,
             warnings,
+            operations: None,
         })
     }
 
@@ -339,29 +419,61 @@ impl UpgradeKind {
         Ok(found)
     }
 
-    /// Returns the other requests of the application, and the holders of the locks of its objects.
+    /// Returns the other requests of the application, of both kinds, and the holders of the locks of its objects.
     fn others(&self, request: &UpgradeRequest, flux: &[FluxTarget]) -> Vec<OtherRequest> {
         let namespace = request.namespace().unwrap_or_default();
         let app = &request.spec.managed_app_ref.name;
-        let of_app = self.own.requests.by_index(&of_app(&namespace, app));
-        let holders = flux.iter().filter_map(|target| match &target.lock {
-            Lock::Held(holder) => Some(holder),
-            Lock::Free | Lock::Unreadable => None,
+        let mut upgrades = self.own.requests.by_index(&of_app(&namespace, app));
+        // Before its plan, a rollback names its upgrade only.
+        let of_upgrades = upgrades.iter().flat_map(|one| {
+            let rollbacks = &self.own.rollbacks;
+            rollbacks.by_index(&of_upgrade(&namespace, &one.name_any()))
         });
-        let holders = holders.filter_map(|holder| {
+        let mut rollbacks: Vec<Arc<RollbackRequest>> = of_upgrades.collect();
+        rollbacks.extend(self.own.rollbacks.by_index(&of_app(&namespace, app)));
+        for target in flux {
+            let holder = match &target.lock {
+                Lock::Held(holder) => holder,
+                Lock::Free | Lock::Unreadable => continue,
+            };
             let key = Key {
                 namespace: holder.namespace.clone(),
                 name: holder.name.clone(),
             };
-            self.own.requests.get(&key)
-        });
+            if holder.kind == ROLLBACK_REQUEST.name() {
+                rollbacks.extend(self.own.rollbacks.get(&key));
+            } else {
+                upgrades.extend(self.own.requests.get(&key));
+            }
+        }
         let mut seen = BTreeSet::from([uid_of(request)]);
-        of_app
-            .into_iter()
-            .chain(holders)
-            .filter(|one| seen.insert(uid_of(one)))
-            .map(|one| other(&one))
+        let upgrades = upgrades.iter().map(|one| {
+            let status = one.status.as_ref();
+            // A dry run locks nothing, and nobody waits for it.
+            let is_active = !status.is_some_and(Status::is_over) && !one.spec.dry_run;
+            let app = one.spec.managed_app_ref.name.clone();
+            other(&UPGRADE_REQUEST, &**one, app, is_active)
+        });
+        let rollbacks = rollbacks.iter().map(|one| {
+            let status = one.status.as_ref();
+            let is_active = !status.is_some_and(Status::is_over) && !one.spec.dry_run;
+            let app = self.own.app_of(one).unwrap_or_default();
+            other(&ROLLBACK_REQUEST, &**one, app, is_active)
+        });
+        upgrades
+            .chain(rollbacks)
+            .filter(|one| seen.insert(one.holder.uid.clone()))
             .collect()
+    }
+
+    /// Returns the rollbacks of a request that has ended.
+    fn rollbacks(&self, request: &UpgradeRequest) -> Vec<Arc<RollbackRequest>> {
+        if !request.status.as_ref().is_some_and(Status::is_over) {
+            return Vec::new();
+        }
+        let namespace = request.namespace().unwrap_or_default();
+        let key = of_upgrade(&namespace, &request.name_any());
+        self.own.rollbacks.by_index(&key)
     }
 
     fn source(&self, name: Option<&NamespacedName>) -> Seen<SourceView> {
@@ -386,9 +498,9 @@ impl UpgradeKind {
         now: Timestamp,
     ) -> Result<CommitStep, ReconcileError> {
         let namespace = request.namespace().unwrap_or_default();
-        let (kind, uid) = (UPGRADE_REQUEST.name(), uid_of(request));
+        let (kind, uid) = (self.row.name(), uid_of(request));
         let pods = self.own.pods.children(kind, &namespace, &uid);
-        let pods: Vec<StepPod> = pods.iter().map(|pod| pod.view.clone()).collect();
+        let pods: Vec<StepPod> = pods.iter().map(|pod| pod.view.step.clone()).collect();
         let jobs: Vec<StepJob> = self
             .own
             .jobs
@@ -463,29 +575,24 @@ fn spec_of(flux: &[(FluxKind, NamespacedName)]) -> Option<ManagedAppSpec> {
         })
     };
     Some(ManagedAppSpec {
-        kustomization_ref: last(FluxKind::Kustomization)?,
         helm_release_ref: last(FluxKind::HelmRelease),
-        git: None,
+        ..ManagedAppSpec::new(last(FluxKind::Kustomization)?)
     })
 }
 
-fn other(request: &UpgradeRequest) -> OtherRequest {
+fn other(row: &KindRow, request: &impl ResourceExt, app: String, is_active: bool) -> OtherRequest {
     let created = request.creation_timestamp();
-    let status = request.status.as_ref();
+    let uid = request.uid().unwrap_or_default();
     OtherRequest {
         holder: Holder {
-            kind: UPGRADE_REQUEST.name().to_owned(),
+            kind: row.name().to_owned(),
             namespace: request.namespace(),
             name: request.name_any(),
-            uid: uid_of(request),
+            uid: uid.clone(),
         },
-        app: request.spec.managed_app_ref.name.clone(),
-        age: (
-            created.map_or(0, |created| created.0.as_second()),
-            uid_of(request),
-        ),
-        // A dry run locks nothing, and nobody waits for it.
-        is_active: !status.is_some_and(Status::is_over) && !request.spec.dry_run,
+        app,
+        age: (created.map_or(0, |created| created.0.as_second()), uid),
+        is_active,
     }
 }
 
@@ -494,7 +601,7 @@ impl Kind for UpgradeKind {
     type Status = UpgradeRequestStatus;
     type World = UpgradeWorld;
     const RESOURCE: ResourceType = UPGRADE_REQUEST.resource;
-    const FINALIZER: &'static str = "upgraderequests.orchestrator.io/finalizer";
+    const FINALIZER: &'static str = upgrade::FINALIZER;
 
     fn status(object: &UpgradeRequest) -> Option<&UpgradeRequestStatus> {
         object.status.as_ref()
@@ -513,31 +620,11 @@ impl Kind for UpgradeKind {
         request: &Arc<UpgradeRequest>,
         now: Timestamp,
     ) -> Result<UpgradeWorld, ReconcileError> {
-        let mut found = self.application(request, now).await?;
-        let flux = self.flux(&found.flux, request).await?;
-        // A lock of a request that was deleted by force names the workloads that it had stopped.
-        let notes = flux.iter().filter_map(|target| target.note.as_ref());
-        let noted = notes.flat_map(|note| note.workloads.iter());
-        let noted: Vec<ObjectId> = noted
-            .map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name))
-            .collect();
-        found.workloads.extend(noted);
-        let workloads = self.scales(&found.workloads, request).await?;
-        let volumes = self.volumes(&found.claims);
-        self.subjects.remember(request, &found, &volumes);
-        Ok(UpgradeWorld {
-            others: self.others(request, &flux),
-            pods: self.mounting(&found.claims),
-            attachments: self.attachments(&volumes),
-            snapshots: self.snapshots(request)?,
-            source: self.source(found.source.as_ref()),
-            commit: self.commit(request, now)?,
-            app: found.app,
-            live: found.live,
-            flux,
-            workloads,
-            volumes,
-        })
+        let (world, subjects) = self.operation(request, BTreeSet::new(), now).await?;
+        let is_over = request.status.as_ref().is_some_and(Status::is_over);
+        let key = Key::of(&request.metadata);
+        self.subjects.remember(key, is_over, subjects);
+        Ok(world)
     }
 
     fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> Decision<UpgradeRequestStatus> {

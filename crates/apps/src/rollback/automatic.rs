@@ -1,5 +1,7 @@
 //! The rollback that the operator creates for a failed upgrade.
 
+use std::sync::Arc;
+
 use api::{
     Status,
     apps::{ROLLBACK_REQUEST, RollbackRequest, UpgradePhase, UpgradeRequest},
@@ -16,9 +18,10 @@ use serde_json::json;
 /// namespace; any for this upgrade counts, whoever created it.
 ///
 /// # Caveats
-/// Carry it out in the reconciliation that removes the finalizer of the upgrade. Afterwards nobody would repeat it.
+/// Carry it out in the reconciliation that removes the finalizer of the upgrade, and never without this finalizer: a
+/// rollback that a user deleted must not be created again after a restart.
 #[must_use]
-pub fn rollback_of(upgrade: &UpgradeRequest, existing: &[RollbackRequest]) -> Option<Effect> {
+pub fn rollback_of(upgrade: &UpgradeRequest, existing: &[Arc<RollbackRequest>]) -> Option<Effect> {
     let status = upgrade.status.as_ref()?;
     let has_failed = status.is_over() && status.phase == Some(UpgradePhase::Failed);
     let is_deleting = upgrade.metadata.deletion_timestamp.is_some();
@@ -27,19 +30,29 @@ pub fn rollback_of(upgrade: &UpgradeRequest, existing: &[RollbackRequest]) -> Op
         return None;
     }
     let name = upgrade.metadata.name.as_deref().unwrap_or_default();
-    let is_of_upgrade = |one: &RollbackRequest| one.spec.upgrade_request_ref.name == name;
+    let uid = upgrade.metadata.uid.as_deref().unwrap_or_default();
+    let is_of_upgrade = |one: &Arc<RollbackRequest>| {
+        let plan = one.status.as_ref().and_then(|status| status.plan.as_ref());
+        // An earlier upgrade of the same name may have had a rollback.
+        one.spec.upgrade_request_ref.name == name && plan.is_none_or(|plan| plan.upgrade_uid == uid)
+    };
     let mut existing = existing.iter().filter(|one| !one.spec.dry_run);
     if existing.any(is_of_upgrade) {
         return None;
     }
-    let uid = upgrade.metadata.uid.as_deref().unwrap_or_default();
     let manifest = Manifest::new(
         ROLLBACK_REQUEST.resource,
         upgrade.metadata.namespace.as_deref(),
-        &names::child(name, "-rollback"),
+        &rollback_name(name),
         uid,
         names::child_labels(api::apps::UPGRADE_REQUEST.name(), name, uid),
         json!({ "spec": { "upgradeRequestRef": { "name": name }, "dryRun": false } }),
     );
     Some(Effect::Ensure(Box::new(manifest)))
+}
+
+/// Returns the name of the RollbackRequest that the operator creates for an upgrade.
+#[must_use]
+pub fn rollback_name(upgrade: &str) -> String {
+    names::child(upgrade, "-rollback")
 }

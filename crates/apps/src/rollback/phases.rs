@@ -3,12 +3,13 @@
 use api::{
     Reason, Verdict,
     apps::{
-        RestoredVolume, RollbackFailure, RollbackPhase, RollbackPlan, RollbackRequest,
-        RollbackRequestStatus, rollback_condition,
+        PushOutcome, PushedCommit, RestoredVolume, RollbackFailure, RollbackPhase, RollbackPlan,
+        RollbackRequest, RollbackRequestStatus, VersionsBefore, rollback_condition,
     },
     decide::{ConditionUpdate, Decision, Effect, Input, LiveRead},
     names, time,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     Owner, RollbackDecision,
@@ -124,7 +125,11 @@ impl Volumes<'_> {
     /// Stores the restored volumes, then the intent to push. Both are in one status: the swap needs the volumes.
     fn restored(&self, restored: Vec<RestoredVolume>) -> RollbackDecision {
         let count = restored.len();
-        let mut decision = shared::begin_commit(self.input);
+        let mut decision = if self.plan.is_in_git {
+            self.without_push()
+        } else {
+            shared::begin_commit(self.input)
+        };
         decision.status.restored = restored;
         decision.conditions.push(ConditionUpdate {
             kind: rollback_condition::VOLUMES_RESTORED,
@@ -133,6 +138,24 @@ impl Volumes<'_> {
             message: format!("{count} volumes are restored"),
         });
         decision
+    }
+
+    /// Continues without a push: the branch had the version from before at the time of the plan.
+    fn without_push(&self) -> RollbackDecision {
+        let now = self.input.now;
+        let mut status = self.stored.clone();
+        status.commit = Some(PushedCommit {
+            id: self.plan.change.commit.base.clone(),
+            outcome: PushOutcome::Found,
+            at: Time(time::whole(now)),
+        });
+        // Flux may have applied the version already, so any revision counts.
+        status.before_commit = Some(VersionsBefore {
+            release_version: shared::other_release(self.input),
+            ..VersionsBefore::default()
+        });
+        let verdict = Verdict::working(Reason::Swapping, "swaps the volumes");
+        Decision::status_only(status, RollbackPhase::VolumeSwap, verdict).requeue_at(now)
     }
 
     /// Decides about a request in `VolumeSwap`, in deletion or not. It has no undo.

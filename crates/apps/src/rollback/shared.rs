@@ -6,7 +6,7 @@ use api::{
     apps::{
         ROLLBACK_REQUEST, RollbackFailure, RollbackPhase, RollbackRequest, RollbackRequestStatus,
         TargetVersion, UpgradeFailure, UpgradePhase, UpgradeRequest, UpgradeRequestSpec,
-        UpgradeRequestStatus,
+        UpgradeRequestStatus, upgrade_condition,
     },
     decide::{Effect, Input, LiveRead},
     names,
@@ -17,7 +17,9 @@ use serde_json::json;
 use super::{RollbackDecision, world::RollbackWorld};
 use crate::{
     discover::Problem,
-    upgrade::{self, UpgradeDecision, world::UpgradeWorld},
+    flux::{DEPLOYED, HelmReleaseView},
+    upgrade::{self, UpgradeDecision, return_plan::is_uninstalled, world::UpgradeWorld},
+    versions::exact,
 };
 
 /// Decides about a request in a phase that upgrades have, too.
@@ -30,15 +32,50 @@ pub(super) fn begin_commit(input: &Input<'_, RollbackRequest, RollbackWorld>) ->
     with_upgrade(input, upgrade::begin_commit)
 }
 
+/// Adapts the versions before the commit to the actions of Helm after the failed upgrade, so that the evidence of the
+/// rollback can be found.
+fn with_remediation(status: &mut RollbackRequestStatus, world: &UpgradeWorld) {
+    let target = status.plan.as_ref().map(|plan| &plan.change.chart.to);
+    let (Some(target), Some(before)) = (target, &mut status.before_commit) else {
+        return;
+    };
+    let helm = world.live.as_ref().and_then(|live| live.release());
+    let Some(helm) = helm else { return };
+    if is_uninstalled(helm) {
+        // The versions of the next release begin again.
+        before.release_version = None;
+    } else if has_deployed(helm, target) {
+        // Helm has rolled the release back already, so no newer release follows. The current one counts as new.
+        before.release_version = before.release_version.map(|version| version - 1);
+    }
+}
+
+/// Returns whether the newest release is deployed with this version of the chart.
+fn has_deployed(helm: &HelmReleaseView, version: &str) -> bool {
+    helm.newest.as_ref().is_some_and(|newest| {
+        newest.status == DEPLOYED && exact(&newest.chart_version) == exact(version)
+    })
+}
+
+/// Returns the version of the newest release if it has another chart than the one before the upgrade. A release with the
+/// chart from before counts as new. After an uninstalled release, the versions begin again.
+pub(super) fn other_release(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Option<i64> {
+    let plan = input.object.status.as_ref()?.plan.as_ref()?;
+    let helm = input.world.operation.live.as_ref()?.release()?;
+    let newest = helm.newest.as_ref().filter(|_| !is_uninstalled(helm))?;
+    let is_target = exact(&newest.chart_version) == exact(&plan.change.chart.to);
+    (!is_target).then_some(newest.version)
+}
+
 /// Returns why the application is not stopped any more.
 pub(super) fn restarted(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Option<Problem> {
-    let object = as_upgrade(input.object, input.world);
+    let object = as_upgrade(input.object, input.world.upgrade.as_deref());
     upgrade::restarted(&input_of(input, &object))
 }
 
 /// Returns the reads of all objects that the plan suspends and stops.
 pub(super) fn reads(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Vec<LiveRead> {
-    let object = as_upgrade(input.object, input.world);
+    let object = as_upgrade(input.object, input.world.upgrade.as_deref());
     upgrade::reads(&input_of(input, &object))
 }
 
@@ -46,7 +83,7 @@ fn with_upgrade(
     input: &Input<'_, RollbackRequest, RollbackWorld>,
     decide: impl Fn(&Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecision,
 ) -> RollbackDecision {
-    let object = as_upgrade(input.object, input.world);
+    let object = as_upgrade(input.object, input.world.upgrade.as_deref());
     let decision = decide(&input_of(input, &object));
     let stored = input.object.status.clone().unwrap_or_default();
     let now = stored.phase.unwrap_or(RollbackPhase::Pending);
@@ -56,16 +93,27 @@ fn with_upgrade(
     if let Some((reason, message)) = entered(phase).filter(|_| now != phase) {
         decision.verdict = Verdict::working(reason, message);
     }
+    if phase == RollbackPhase::GitRevert && now != phase {
+        with_remediation(&mut decision.status, &input.world.operation);
+    }
     let plan = decision.status.plan.as_ref();
     if now == RollbackPhase::HealthCheck
         && phase == RollbackPhase::Succeeded
         && let Some(plan) = plan
     {
         let change = &plan.change.chart;
-        decision.verdict = Verdict::succeeded(format!(
-            "returned from chart {} to {}, with the data from before upgrade '{}'",
-            change.from, change.to, plan.upgrade
-        ));
+        let data = if plan.restores.is_empty() {
+            "; no volume was restored".to_owned()
+        } else {
+            format!(", with the data from before upgrade '{}'", plan.upgrade)
+        };
+        let message = format!("returned from chart {} to {}{data}", change.from, change.to);
+        decision.verdict = Verdict::succeeded(message.clone());
+        let healthy = upgrade_condition::HEALTHY;
+        let mut conditions = decision.conditions.iter_mut();
+        if let Some(condition) = conditions.find(|one| one.kind == healthy) {
+            condition.message = message;
+        }
     }
     decision
 }
@@ -91,7 +139,8 @@ fn entered(phase: RollbackPhase) -> Option<(Reason, &'static str)> {
     }
 }
 
-fn input_of<'a>(
+/// Returns the input of a shared decision.
+pub(super) fn input_of<'a>(
     input: &Input<'a, RollbackRequest, RollbackWorld>,
     object: &'a UpgradeRequest,
 ) -> Input<'a, UpgradeRequest, UpgradeWorld> {
@@ -106,12 +155,16 @@ fn input_of<'a>(
     }
 }
 
-/// Returns the request as the shared phases see it: an upgrade to the version from before.
-fn as_upgrade(request: &RollbackRequest, world: &RollbackWorld) -> UpgradeRequest {
+/// Returns the request as the shared phases see it: an upgrade to the version from before. `upgrade` is the UpgradeRequest
+/// that is rolled back, if it exists.
+pub(crate) fn as_upgrade(
+    request: &RollbackRequest,
+    upgrade: Option<&UpgradeRequest>,
+) -> UpgradeRequest {
     let stored = request.status.clone().unwrap_or_default();
     let plan = stored.plan;
     let app = plan.as_ref().map(|plan| plan.app.clone());
-    let app = app.or_else(|| Some(world.upgrade.as_ref()?.spec.managed_app_ref.name.clone()));
+    let app = app.or_else(|| Some(upgrade?.spec.managed_app_ref.name.clone()));
     let chart = plan.as_ref().map(|plan| plan.change.chart.to.clone());
     let spec = UpgradeRequestSpec {
         managed_app_ref: NamedRef {
@@ -120,12 +173,17 @@ fn as_upgrade(request: &RollbackRequest, world: &RollbackWorld) -> UpgradeReques
         target_version: TargetVersion {
             chart: chart.unwrap_or_default(),
         },
+        // The plan decides which volumes are restored.
+        skip_snapshot: false,
         allow_unhealthy: true,
         dry_run: request.spec.dry_run,
+        approval: None,
     };
     let status = UpgradeRequestStatus {
         phase: stored.phase.map(phase_before),
         plan: plan.map(|plan| plan.change),
+        planned_at: None,
+        approved: None,
         at_zero: stored.at_zero,
         workloads_stopped_at: stored.workloads_stopped_at,
         downtime: stored.downtime,
@@ -145,12 +203,13 @@ fn as_upgrade(request: &RollbackRequest, world: &RollbackWorld) -> UpgradeReques
             message: failure.message,
         }),
         undone: stored.undone,
+        rollback: None,
         progress: stored.progress,
     };
-    let mut upgrade = UpgradeRequest::new("", spec);
-    upgrade.metadata = request.metadata.clone();
-    upgrade.status = Some(status);
-    upgrade
+    let mut object = UpgradeRequest::new("", spec);
+    object.metadata = request.metadata.clone();
+    object.status = Some(status);
+    object
 }
 
 /// Returns the status after a shared phase. The plan and the restored volumes are those of the rollback.
@@ -212,7 +271,8 @@ pub(super) fn phase_before(phase: RollbackPhase) -> UpgradePhase {
 pub(super) fn phase_after(now: RollbackPhase, phase: UpgradePhase) -> RollbackPhase {
     match phase {
         UpgradePhase::Pending => RollbackPhase::Pending,
-        UpgradePhase::Plan => RollbackPhase::Plan,
+        // The plan of a rollback never needs an approval.
+        UpgradePhase::Plan | UpgradePhase::Approval => RollbackPhase::Plan,
         UpgradePhase::Suspend => RollbackPhase::Suspend,
         UpgradePhase::ScaleDown => RollbackPhase::ScaleDown,
         UpgradePhase::Snapshot => RollbackPhase::VolumeRestore,
@@ -226,8 +286,8 @@ pub(super) fn phase_after(now: RollbackPhase, phase: UpgradePhase) -> RollbackPh
     }
 }
 
-/// Labels a Job as a child of the rollback.
-fn relabel(effect: Effect) -> Effect {
+/// Labels a Job as a child of the rollback, which owns it if it has an owner.
+pub(super) fn relabel(effect: Effect) -> Effect {
     match effect {
         Effect::Ensure(mut manifest) => {
             let kind = json!(names::label_value(ROLLBACK_REQUEST.name()));
@@ -235,6 +295,12 @@ fn relabel(effect: Effect) -> Effect {
                 if let Some(labels) = manifest.body.pointer_mut(path) {
                     labels[names::KIND] = kind.clone();
                 }
+            }
+            if let Some(owner) = manifest
+                .body
+                .pointer_mut("/metadata/ownerReferences/0/kind")
+            {
+                *owner = json!(ROLLBACK_REQUEST.name());
             }
             Effect::Ensure(manifest)
         }

@@ -14,7 +14,7 @@ use crate::discover::Problem;
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     match request.phase {
         // The cluster has no change of this request.
-        UpgradePhase::Pending | UpgradePhase::Plan => release(request),
+        UpgradePhase::Pending | UpgradePhase::Plan | UpgradePhase::Approval => release(request),
         UpgradePhase::Succeeded | UpgradePhase::Failed => request.ended(),
         UpgradePhase::Suspend
         | UpgradePhase::ScaleDown

@@ -205,8 +205,7 @@ impl Push<'_> {
     fn create(&self) -> UpgradeDecision {
         let request = self.request;
         let commit = &self.plan.commit;
-        let summary = git_plan::summary(request.app_name(), &self.plan.chart.to);
-        let step = commit_job::commit_request(commit, summary);
+        let step = commit_job::commit_request(commit, commit.summary.clone());
         let work = Work {
             name: self.name.clone(),
             url: &commit.url,

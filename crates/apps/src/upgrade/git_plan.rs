@@ -56,20 +56,31 @@ pub(super) fn reason_of(name: &str) -> Reason {
     upgrade_reason(name).unwrap_or(Reason::CommitFailed)
 }
 
-/// Returns the first line of the commit message.
-pub(super) fn summary(app: &str, version: &str) -> String {
-    format!("Upgrade {app} to {version}")
+/// Returns the next step of an upgrade. `plan` has everything but the change in Git.
+pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) -> GitStep {
+    match Repository::of(request, state) {
+        Ok(target) => with_target(request, &target, plan),
+        Err(step) => step,
+    }
 }
 
-/// Returns the next step. `plan` has everything but the change in Git.
-pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) -> GitStep {
-    let target = match Repository::of(request, state) {
-        Ok(target) => target,
-        Err(step) => return step,
-    };
+/// Returns the next step of a rollback.
+pub(super) fn step_back(
+    request: &Request<'_>,
+    state: &AppState,
+    plan: &UpgradePlan,
+    wanted: Wanted<'_>,
+) -> GitStep {
+    match Repository::of(request, state) {
+        Ok(target) => with_target(request, &Repository { wanted, ..target }, plan),
+        Err(step) => step,
+    }
+}
+
+fn with_target(request: &Request<'_>, target: &Repository<'_>, plan: &UpgradePlan) -> GitStep {
     let name = commit_job::plan_name(request.name());
     let Some(job) = request.world.commit.job(&name) else {
-        return create(request, &target, plan, name);
+        return create(request, target, plan, name);
     };
     if job.is_deleting {
         return wait(format!("waits until an earlier Job '{name}' is deleted"));
@@ -82,8 +93,20 @@ pub(super) fn step(request: &Request<'_>, state: &AppState, plan: &UpgradePlan) 
             Reason::CommitFailed,
             format!("Job '{name}' ended without a plan: {why}"),
         ),
-        StepState::Reported(report) => reported(request, job, report, &target, plan),
+        StepState::Reported(report) => reported(request, job, report, target, plan),
     }
+}
+
+/// The change in Git that a plan is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    /// The version of an upgrade.
+    Upgrade,
+    /// The exchange of the values of an upgrade. A value that is not the one of the upgrade any more is
+    /// `VersionChangedInGit`.
+    Back(&'a PlannedCommit),
+    /// No change: an earlier rollback has exchanged the values of the upgrade already. The step only verifies it.
+    Nothing(&'a PlannedCommit),
 }
 
 /// The repository of an application.
@@ -94,6 +117,7 @@ struct Repository<'a> {
     url: &'a str,
     branch: &'a str,
     author: CommitAuthor,
+    wanted: Wanted<'a>,
 }
 
 impl<'a> Repository<'a> {
@@ -160,6 +184,7 @@ impl<'a> Repository<'a> {
             url: git.url.as_deref().unwrap_or(&source.url),
             branch: git.branch.as_deref().unwrap_or(&source.branch),
             author,
+            wanted: Wanted::Upgrade,
         })
     }
 
@@ -168,9 +193,6 @@ impl<'a> Repository<'a> {
         let path = self.kustomization.path.as_deref().unwrap_or_default();
         let path = path.trim_start_matches("./").trim_matches('/');
         let applied = plan.revision.as_deref().and_then(applied_commit);
-        let mut helm = plan.flux_objects.iter().rev();
-        let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
-        let field_path = self.git.chart.field_path.clone();
         StepRequest {
             mode: Mode::Plan,
             branch: self.branch.to_owned(),
@@ -180,21 +202,84 @@ impl<'a> Repository<'a> {
                 name: self.author.name.clone(),
                 email: self.author.email.clone(),
             },
-            summary: summary(app, &plan.chart.to),
-            edits: vec![Edit {
-                file: self.git.chart.file.clone(),
-                document: DocumentRef {
-                    kind: Some("HelmRelease".to_owned()),
-                    name: helm.map(|helm| helm.name.clone()),
-                    ..DocumentRef::default()
-                },
-                field_path: field_path.unwrap_or_else(|| VERSION_FIELD.to_owned()),
-                change: Change::Version {
-                    to: plan.chart.to.clone(),
-                },
-            }],
+            summary: self.summary(app, plan),
+            edits: match self.wanted {
+                Wanted::Upgrade => vec![self.edit(plan)],
+                Wanted::Back(upgrade) => exact(upgrade, true),
+                Wanted::Nothing(upgrade) => exact(upgrade, false),
+            },
         }
     }
+
+    /// Returns the reason of the API for a reason of the step.
+    fn reason_of(&self, name: &str) -> Reason {
+        let reason = reason_of(name);
+        let is_verified = match self.wanted {
+            Wanted::Upgrade | Wanted::Back(_) => false,
+            Wanted::Nothing(_) => true,
+        };
+        if is_verified && reason == Reason::VersionChangedInGit {
+            // Flux has not applied the value that Git has.
+            Reason::GitAheadOfCluster
+        } else {
+            reason
+        }
+    }
+
+    /// Returns the first line of the commit message.
+    fn summary(&self, app: &str, plan: &UpgradePlan) -> String {
+        let verb = match self.wanted {
+            Wanted::Upgrade => "Upgrade",
+            Wanted::Back(_) | Wanted::Nothing(_) => "Return",
+        };
+        format!("{verb} {app} to {}", plan.chart.to)
+    }
+
+    /// Returns the edit of the version of the chart.
+    fn edit(&self, plan: &UpgradePlan) -> Edit {
+        let mut helm = plan.flux_objects.iter().rev();
+        let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
+        let field_path = self.git.chart.field_path.clone();
+        Edit {
+            file: self.git.chart.file.clone(),
+            document: DocumentRef {
+                kind: Some("HelmRelease".to_owned()),
+                name: helm.map(|helm| helm.name.clone()),
+                ..DocumentRef::default()
+            },
+            field_path: field_path.unwrap_or_else(|| VERSION_FIELD.to_owned()),
+            change: Change::Version {
+                to: plan.chart.to.clone(),
+            },
+        }
+    }
+}
+
+/// Returns the edits of a commit, or the edits that undo it.
+fn exact(commit: &PlannedCommit, is_exchanged: bool) -> Vec<Edit> {
+    let values = |edit: &PlannedEdit| {
+        let (before, after) = (edit.from.clone(), edit.to.clone());
+        if is_exchanged {
+            (after, before)
+        } else {
+            (before, after)
+        }
+    };
+    let edits = commit.edits.iter().map(|edit| Edit {
+        file: Some(edit.file.clone()),
+        document: DocumentRef {
+            api_version: edit.document.api_version.clone(),
+            kind: edit.document.kind.clone(),
+            name: edit.document.name.clone(),
+            namespace: edit.document.namespace.clone(),
+        },
+        field_path: edit.field_path.clone(),
+        change: {
+            let (from, to) = values(edit);
+            Change::Exact { from, to }
+        },
+    });
+    edits.collect()
 }
 
 /// Returns the commit of a revision of Flux. Without one, the commits since then are not counted.
@@ -242,7 +327,7 @@ fn reported(
     let digest = match report {
         CommitReport::Planned { digest, .. } => digest,
         CommitReport::Failed { reason, message } => {
-            return reject(reason_of(reason.as_str()), message.clone());
+            return reject(target.reason_of(reason.as_str()), message.clone());
         }
         CommitReport::Pushed { .. }
         | CommitReport::Found { .. }
@@ -262,24 +347,29 @@ fn reported(
         return wait(why);
     };
     match Plan::find(text, digest) {
-        Ok(found) => planned(target, plan, found),
+        Ok(found) => planned(request.app_name(), target, plan, found),
         Err(why) => reject(Reason::CommitFailed, why),
     }
 }
 
 /// Compares the plan of the step with the live version, and returns the change in Git.
-fn planned(target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
+fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
+    // The version that Flux has applied, and the one that the commit writes.
+    let (live, written) = match target.wanted {
+        Wanted::Upgrade | Wanted::Back(_) => (&plan.chart.from, Some(&plan.chart.to)),
+        Wanted::Nothing(_) => (&plan.chart.to, None),
+    };
     for edit in &found.edits {
-        if edit.from != plan.chart.from {
+        if edit.from != *live {
             return reject(
                 Reason::GitAheadOfCluster,
                 format!(
-                    "'{}' requests version '{}', but Flux has applied '{}'",
-                    edit.file, edit.from, plan.chart.from
+                    "'{}' requests version '{}', but Flux has applied '{live}'",
+                    edit.file, edit.from
                 ),
             );
         }
-        if edit.to != plan.chart.to {
+        if written.is_some_and(|written| edit.to != *written) {
             return reject(
                 Reason::CommitFailed,
                 format!("the step would write '{}' to '{}'", edit.to, edit.file),
@@ -294,7 +384,8 @@ fn planned(target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep 
         diff,
         unapplied_commits,
     } = found;
-    let edits = edits.into_iter().map(|edit| PlannedEdit {
+    let edits = edits.into_iter().filter(|_| written.is_some());
+    let edits = edits.map(|edit| PlannedEdit {
         file: edit.file,
         document: PlannedDocument {
             api_version: edit.document.api_version,
@@ -317,9 +408,10 @@ fn planned(target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep 
         branch: target.branch.to_owned(),
         credentials_secret: target.git.credentials_secret_ref.name.clone(),
         author: target.author.clone(),
+        summary: target.summary(app, plan),
         base: base.to_string(),
         edits: edits.collect(),
-        diff,
+        diff: written.map_or_else(String::new, |_| diff),
         unapplied_commits,
     };
     GitStep::Planned(Box::new(commit), warnings)

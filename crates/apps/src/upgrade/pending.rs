@@ -2,7 +2,7 @@
 
 use api::{
     Reason, Verdict,
-    apps::{UPGRADE_REQUEST, UpgradePhase},
+    apps::{ROLLBACK_REQUEST, UPGRADE_REQUEST, UpgradePhase},
     claim::{Holder, Lock, LockStep},
     decide::{Decision, Effect, LiveRead},
 };
@@ -99,7 +99,12 @@ fn reads(request: &Request<'_>) -> Vec<LiveRead> {
             Lock::Held(holder) if !request.world.is_active(holder) => {
                 let namespace = holder.namespace.as_deref();
                 let namespace = namespace.unwrap_or(request.namespace());
-                add(read(UPGRADE_REQUEST.resource, namespace, &holder.name));
+                let row = if holder.kind == ROLLBACK_REQUEST.name() {
+                    &ROLLBACK_REQUEST
+                } else {
+                    &UPGRADE_REQUEST
+                };
+                add(read(row.resource, namespace, &holder.name));
             }
             Lock::Held(_) | Lock::Free | Lock::Unreadable => continue,
         }

@@ -5,18 +5,21 @@ use std::collections::BTreeSet;
 use api::{
     Reason, State, Verdict,
     apps::{
-        AppPhase, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus,
-        NamespacedName, PhaseTimeouts, PlannedCommit, PlannedFluxObject, PlannedVolume,
-        PlannedWorkload, ScalableKind, ScaleDownPolicy, UpgradePhase, UpgradePlan, VersionChange,
+        AppPhase, ApprovalPolicy, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS,
+        ManagedAppStatus, NamespacedName, PlannedCommit, PlannedFluxObject, PlannedVolume,
+        PlannedWorkload, ScalableKind, ScaleDownPolicy, ScaleDownSetting, UpgradePhase,
+        UpgradePlan, VersionChange,
     },
     decide::{Decision, Effect, Input, ResourceType, Target},
     time,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Request, UpgradeDecision, commit_job,
+    Request, UpgradeDecision, approval, commit_job,
     flux_target::FluxTarget,
     git_plan::{self, GitStep},
+    selection,
     snapshot::MAX_SOURCE_BYTES,
     storage::{SnapshotClass, Snapshots, VolumeState},
     world::AppState,
@@ -26,21 +29,21 @@ use crate::{
     health::Member,
     versions,
     workload::WorkloadView,
-    world::{Discovery, Mounter, Objects},
+    world::{ClaimMember, Discovery, Mounter, Objects},
 };
 
 /// How often a plan that is not complete is continued.
 const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The reason why there is no plan.
-enum NoPlan {
+pub(super) enum NoPlan {
     /// It may change by itself, so the phase waits until its deadline.
     Wait(Problem),
     /// The request is rejected.
     Reject(Problem),
 }
 
-fn rejected<T>(reason: Reason, message: String) -> Result<T, NoPlan> {
+pub(super) fn rejected<T>(reason: Reason, message: String) -> Result<T, NoPlan> {
     Err(NoPlan::Reject(Problem::new(reason, message)))
 }
 
@@ -50,14 +53,8 @@ fn unknown<T>(message: String) -> Result<T, NoPlan> {
 
 /// Decides about a request in `Plan`. The plan is stored before the next phase begins.
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
-    if request.plan().is_some() {
-        let decision = request.advance(
-            request.stored.clone(),
-            UpgradePhase::Suspend,
-            Reason::Suspending,
-            "suspends Flux",
-        );
-        return delete_job(request, decision);
+    if let Some(plan) = request.plan() {
+        return delete_job(request, approval::after_plan(request, plan));
     }
     let decision = next(request);
     // There is nothing to undo, so the request needs no finalizer, whatever the Job does.
@@ -120,24 +117,28 @@ fn reject(request: &Request<'_>, problem: Problem) -> UpgradeDecision {
     delete_job(request, request.reject(problem))
 }
 
-/// Deletes the Job of the plan. A rejected deletion must not keep the request from its next phase: the request owns the
-/// Job.
+/// Deletes the Job of the plan.
 fn delete_job(request: &Request<'_>, decision: UpgradeDecision) -> UpgradeDecision {
+    job_deletion(request)
+        .into_iter()
+        .fold(decision, Decision::with)
+}
+
+/// Returns the deletion of the Job of the plan, if it exists. A rejected deletion must not keep the request from its next
+/// phase: the request owns the Job.
+pub(super) fn job_deletion(request: &Request<'_>) -> Option<Effect> {
     let name = commit_job::plan_name(request.name());
     let job = request.world.commit.job(&name);
-    let job = job.filter(|job| !job.is_deleting && request.fault.is_none());
-    match job {
-        None => decision,
-        Some(job) => decision.with(Effect::Delete(Target {
-            resource: ResourceType::JOB,
-            namespace: Some(job.namespace.clone()),
-            name: job.name.clone(),
-            uid: job.uid.clone(),
-            version: None,
-            requires_intent: None,
-            optional: true,
-        })),
-    }
+    let job = job.filter(|job| !job.is_deleting && request.fault.is_none())?;
+    Some(Effect::Delete(Target {
+        resource: ResourceType::JOB,
+        namespace: Some(job.namespace.clone()),
+        name: job.name.clone(),
+        uid: job.uid.clone(),
+        version: None,
+        requires_intent: None,
+        optional: true,
+    }))
 }
 
 fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
@@ -150,6 +151,7 @@ fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
     );
     let mut status = request.stored.clone();
     status.plan = Some(plan);
+    status.planned_at = Some(Time(time::whole(request.now)));
     if request.is_dry_run() {
         let verdict = Verdict::succeeded(format!("{summary}. Nothing was changed"));
         let decision = Decision::status_only(status, UpgradePhase::Succeeded, verdict);
@@ -175,8 +177,19 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         Discovery::Found(objects) => objects,
         Discovery::Failed(problem) => return Err(NoPlan::Reject(problem.clone())),
     };
-    let volumes = volumes(request, objects)?;
-    let workloads = workloads(request, objects)?;
+    let policy = &state.app.spec.volume_snapshots;
+    let is_without_snapshots = request.object.spec.skip_snapshot || !policy.enabled;
+    let (volumes, workloads) = if is_without_snapshots {
+        (Vec::new(), Vec::new())
+    } else {
+        let claims = selection::claims(policy, request.namespace(), objects);
+        let claims = claims.map_err(NoPlan::Reject)?;
+        let volumes = volumes(request, objects, &claims)?;
+        let volumes = selection::with_modes(policy, volumes).map_err(NoPlan::Reject)?;
+        let workloads = workloads(request, objects, &volumes)?;
+        (volumes, workloads)
+    };
+    let spec = &state.app.spec;
     let plan = UpgradePlan {
         app_uid: state.app.metadata.uid.clone().unwrap_or_default(),
         flux_objects,
@@ -185,11 +198,14 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         chart,
         commit: PlannedCommit::default(),
         scale_down_policy: scale_down_policy(state),
+        is_without_snapshots,
         workloads,
         volumes,
         unprotected_volumes: observed.unprotected_volumes,
-        warnings: warnings(state),
-        timeouts: PhaseTimeouts::default(),
+        warnings: warnings(state, is_without_snapshots),
+        needs_approval: spec.approval == ApprovalPolicy::Required,
+        auto_rollback: spec.auto_rollback,
+        timeouts: spec.phase_timeouts.of_upgrade(&spec.health_check),
     };
     Ok((plan, state))
 }
@@ -197,25 +213,40 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
 /// Returns how long the workloads stay stopped. A hook before the upgrade may need the old version, for example its
 /// database. Hooks that are not known count as such.
 fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
-    match state.has_upgrade_hooks {
-        Some(false) => ScaleDownPolicy::UntilUpgraded,
-        Some(true) | None => ScaleDownPolicy::UntilSnapshotReady,
+    match (state.app.spec.scale_down_policy, state.has_upgrade_hooks) {
+        (ScaleDownSetting::UntilUpgraded, _) | (ScaleDownSetting::Auto, Some(false)) => {
+            ScaleDownPolicy::UntilUpgraded
+        }
+        (ScaleDownSetting::UntilSnapshotReady, _) | (ScaleDownSetting::Auto, Some(true) | None) => {
+            ScaleDownPolicy::UntilSnapshotReady
+        }
     }
 }
 
-/// Returns facts about the release that do not prevent the upgrade.
-fn warnings(state: &AppState) -> Vec<String> {
+/// Returns facts about the release and the request that do not prevent the upgrade.
+fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
     let uninstalls = state
         .world
         .release()
         .is_some_and(|helm| helm.uninstalls_on_failure);
-    let text = "Flux uninstalls the release after a failed upgrade, which may delete its volumes";
-    uninstalls.then(|| text.to_owned()).into_iter().collect()
+    // Columns: whether the fact holds, and its text.
+    let facts = [
+        (
+            uninstalls,
+            "Flux uninstalls the release after a failed upgrade, which may delete its volumes",
+        ),
+        (
+            is_without_snapshots,
+            "no snapshot is taken, so a rollback returns only Git",
+        ),
+    ];
+    let facts = facts.into_iter().filter(|(holds, _)| *holds);
+    facts.map(|(_, text)| text.to_owned()).collect()
 }
 
 /// Returns the observed state of the application, if it is healthy or need not be. The stored status of the ManagedApp
 /// decides nothing (S1.8).
-fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
+pub(super) fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
     let mut app = (*state.app).clone();
     app.status = None;
     let judged = crate::decide::decide(&Input {
@@ -251,7 +282,10 @@ fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, 
 }
 
 /// Returns the Flux objects in the order in which they are suspended: what applies another object comes before it.
-fn flux_objects(request: &Request<'_>, state: &AppState) -> Result<Vec<PlannedFluxObject>, NoPlan> {
+pub(super) fn flux_objects(
+    request: &Request<'_>,
+    state: &AppState,
+) -> Result<Vec<PlannedFluxObject>, NoPlan> {
     let world = &state.world;
     let mut names: Vec<(FluxKind, &NamespacedName)> = Vec::new();
     names.extend(
@@ -351,7 +385,11 @@ fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPla
 }
 
 /// Returns the volumes. An application without any would be upgraded without protection (R30).
-fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume>, NoPlan> {
+fn volumes(
+    request: &Request<'_>,
+    objects: &Objects,
+    selected: &BTreeSet<&NamespacedName>,
+) -> Result<Vec<PlannedVolume>, NoPlan> {
     if objects.claims.is_empty() {
         return rejected(
             Reason::NoVolumesFound,
@@ -364,8 +402,12 @@ fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume
             "the API server does not serve VolumeSnapshots".to_owned(),
         );
     }
-    if objects.claims.len() > MAX_PLANNED_VOLUMES {
-        let count = objects.claims.len();
+    let claims = objects.claims.iter();
+    let claims: Vec<&ClaimMember> = claims
+        .filter(|claim| selected.contains(&claim.name))
+        .collect();
+    if claims.len() > MAX_PLANNED_VOLUMES {
+        let count = claims.len();
         return rejected(
             Reason::PlanTooLarge,
             format!(
@@ -373,8 +415,8 @@ fn volumes(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedVolume
             ),
         );
     }
-    let claims = objects.claims.iter();
     claims
+        .into_iter()
         .map(|claim| {
             if claim.live.is_none() {
                 return rejected(
@@ -446,10 +488,18 @@ fn volume(found: &VolumeState) -> Result<PlannedVolume, NoPlan> {
     })
 }
 
-/// Returns the workloads that mount a volume of the application, in the inventory or not (S1.5). A workload without a
-/// volume continues to run.
-fn workloads(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedWorkload>, NoPlan> {
-    let claims: BTreeSet<&NamespacedName> = objects.claims.iter().map(|one| &one.name).collect();
+/// Returns the workloads that mount a planned volume, in the inventory or not (S1.5). A workload without such a volume
+/// continues to run.
+fn workloads(
+    request: &Request<'_>,
+    objects: &Objects,
+    volumes: &[PlannedVolume],
+) -> Result<Vec<PlannedWorkload>, NoPlan> {
+    let claims: Vec<NamespacedName> = volumes
+        .iter()
+        .map(|one| NamespacedName::new(&one.namespace, &one.pvc))
+        .collect();
+    let claims: BTreeSet<&NamespacedName> = claims.iter().collect();
     let mut planned = Vec::new();
     for member in objects.members.iter().filter(|one| mounts(one, &claims)) {
         let Some(live) = &member.live else { continue };
@@ -475,7 +525,7 @@ fn workloads(request: &Request<'_>, objects: &Objects) -> Result<Vec<PlannedWork
 }
 
 /// Returns whether a workload mounts one of the claims, by its template or by a Pod.
-fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
+pub(super) fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
     let of_template = member
         .live
         .iter()
@@ -485,14 +535,14 @@ fn mounts(member: &Member, claims: &BTreeSet<&NamespacedName>) -> bool {
     all.any(|claim| claims.contains(&NamespacedName::new(&member.id.namespace, claim)))
 }
 
-fn not_scalable<T>(kind: &str, name: &str) -> Result<T, NoPlan> {
+pub(super) fn not_scalable<T>(kind: &str, name: &str) -> Result<T, NoPlan> {
     rejected(
         Reason::WorkloadNotScalable,
         format!("{kind} '{name}' mounts a volume of the application, and cannot be stopped"),
     )
 }
 
-fn workload(
+pub(super) fn workload(
     request: &Request<'_>,
     kind: &str,
     live: &WorkloadView,

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{
     MAX_AGE, Request, UpgradeDecision,
     flux_target::{FluxTarget, LockNote, REQUESTED_AT, token},
-    planned, undo,
+    git_commit, planned, undo,
 };
 use crate::discover::Problem;
 
@@ -63,6 +63,9 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
             }
             Step::Failed(problem) => return request.fail(&problem),
         }
+    }
+    if is_confirmed && plan.is_without_snapshots {
+        return git_commit::begin(request, request.stored.clone());
     }
     if is_confirmed {
         return confirmed(request);
@@ -132,6 +135,8 @@ fn step(
         .lock
         .step(uid, |holder| request.world.is_active(holder), false)
     {
+        // Without snapshots, Flux continues. The lock keeps other requests away.
+        LockStep::Proceed if plan.is_without_snapshots => Step::Confirmed,
         LockStep::Proceed => locked_by_us(request, live),
         LockStep::Wait(holder) | LockStep::Confirm(holder) | LockStep::TakeOver(holder) => {
             locked(holder.to_string())
@@ -171,13 +176,14 @@ fn lock(
         suspend: planned_object.suspend,
         workloads: plan.workloads.clone(),
     };
-    let patch = json!({
+    let claim = Claim::take(planned(live.target()), &live.version).with_details(note.details());
+    if plan.is_without_snapshots {
+        return claim;
+    }
+    claim.with_patch(json!({
         "metadata": { "annotations": { REQUESTED_AT: token(uid, live.generation + 1) } },
         "spec": { "suspend": true },
-    });
-    Claim::take(planned(live.target()), &live.version)
-        .with_patch(patch)
-        .with_details(note.details())
+    }))
 }
 
 fn locked_by_us(request: &Request<'_>, live: &FluxTarget) -> Step {

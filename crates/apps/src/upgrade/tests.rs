@@ -1,5 +1,7 @@
 //! Decisions about UpgradeRequests, one by one and as whole runs on a simulated cluster.
 
+mod approval;
+mod automatic;
 mod checks;
 mod cluster;
 mod deletion;
@@ -7,8 +9,9 @@ mod delivery;
 mod evidence;
 mod failures;
 pub(crate) mod fixtures;
-mod objects;
+pub(crate) mod objects;
 mod plans;
 mod recovery;
 mod runs;
+mod unprotected;
 mod upgraded;

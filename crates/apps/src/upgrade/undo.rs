@@ -15,6 +15,7 @@ use api::{
     },
     claim::{Claim, Lock},
     decide::{ConditionUpdate, Decision, Effect},
+    pod::NamedRef,
     time,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -27,6 +28,7 @@ use super::{
     storage::{SnapshotView, Snapshots},
     without_stop,
 };
+use crate::rollback::automatic::rollback_name;
 
 /// Time from the start of the undo until the request may end. A write of the phase before may still arrive: the API
 /// server waits up to 34 s for the webhooks of a write, also if the operator that sent it was killed.
@@ -112,7 +114,12 @@ pub(super) fn left(request: &Request<'_>) -> Vec<String> {
     };
     let locked = plan.flux_objects.iter().filter_map(|planned| {
         let live = request.world.flux(planned)?;
-        is_suspended_by_us(request, live).then(|| format!("{} is suspended", live.id()))
+        let state = if live.is_suspended() {
+            "suspended"
+        } else {
+            "locked"
+        };
+        is_suspended_by_us(request, live).then(|| format!("{} is {state}", live.id()))
     });
     let stopped = plan.workloads.iter().filter_map(|planned| {
         let live = request.world.workload(planned)?;
@@ -162,6 +169,7 @@ fn may_have_scaled(request: &Request<'_>) -> bool {
         | UpgradePhase::Undo => true,
         UpgradePhase::Pending
         | UpgradePhase::Plan
+        | UpgradePhase::Approval
         | UpgradePhase::Suspend
         | UpgradePhase::Succeeded
         | UpgradePhase::Failed => false,
@@ -337,6 +345,13 @@ fn after_undo(request: &Request<'_>) -> String {
     format!("{commit}, Flux is resumed and all replica counts are restored{taken}")
 }
 
+/// Returns whether the operator creates a RollbackRequest after the end of the request.
+fn is_rolled_back(request: &Request<'_>) -> bool {
+    let plan = request.plan();
+    let is_automatic = plan.is_some_and(|plan| plan.auto_rollback);
+    is_automatic && request.stored.commit.is_some() && !request.is_deleting()
+}
+
 /// Ends the request with its first failure.
 fn end(request: &Request<'_>, undone: Vec<UndoneStep>) -> UpgradeDecision {
     let mut status = request.stored.clone();
@@ -348,10 +363,26 @@ fn end(request: &Request<'_>, undone: Vec<UndoneStep>) -> UpgradeDecision {
     let reason = failure.and_then(|failure| upgrade_reason(&failure.reason));
     let reason = reason.unwrap_or(Reason::InternalError);
     let text = failure.map_or("the request failed", |failure| failure.message.as_str());
-    let message = format!("{}. {}", without_stop(text), after_undo(request));
+    let is_rolled_back = is_rolled_back(request);
+    let follows = if is_rolled_back {
+        let name = rollback_name(request.name());
+        format!(". RollbackRequest '{name}' returns to the version before")
+    } else {
+        String::new()
+    };
+    let message = format!("{}. {}{follows}", without_stop(text), after_undo(request));
     let verdict = Verdict::failed(reason, message);
-    let mut decision =
-        Decision::status_only(status, UpgradePhase::Failed, verdict).remove_finalizer();
+    status.rollback = is_rolled_back.then(|| NamedRef {
+        name: rollback_name(request.name()),
+    });
+    let decision = Decision::status_only(status, UpgradePhase::Failed, verdict);
+    let mut decision = if is_rolled_back {
+        // The terminal status comes first, because a rollback waits for its upgrade (R34). The next reconciliation creates
+        // the RollbackRequest and removes the finalizer.
+        decision.requeue_at(request.now)
+    } else {
+        decision.remove_finalizer()
+    };
     for (kind, reason, message) in [
         (
             upgrade_condition::SUSPENDED,

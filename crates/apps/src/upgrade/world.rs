@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use api::{
-    apps::{ManagedApp, NamespacedName, PlannedFluxObject, PlannedWorkload},
+    apps::{
+        ManagedApp, NamespacedName, PlannedFluxObject, PlannedWorkload, ROLLBACK_REQUEST,
+        RollbackRequest, UPGRADE_REQUEST,
+    },
     claim::Holder,
 };
 
@@ -23,7 +26,7 @@ use crate::{
 pub struct UpgradeWorld {
     /// The ManagedApp, or `None` if it does not exist. Only the plan reads it.
     pub app: Option<AppState>,
-    /// Other requests of the same ManagedApp, and the holders of its locks.
+    /// Other requests of the same ManagedApp, of both kinds, and the holders of its locks.
     pub others: Vec<OtherRequest>,
     /// The Flux objects of the plan. Without a plan, those that the ManagedApp references.
     pub flux: Vec<FluxTarget>,
@@ -43,6 +46,8 @@ pub struct UpgradeWorld {
     pub source: Seen<SourceView>,
     /// The Jobs that change the version in Git.
     pub commit: CommitStep,
+    /// The RollbackRequests of this request, once it has ended.
+    pub rollbacks: Vec<Arc<RollbackRequest>>,
 }
 
 /// A ManagedApp with the observed state of its application.
@@ -92,7 +97,7 @@ impl UpgradeWorld {
     /// active: it may still release its lock.
     #[must_use]
     pub fn is_active(&self, holder: &Holder) -> bool {
-        if holder.kind != api::apps::UPGRADE_REQUEST.name() {
+        if ![UPGRADE_REQUEST.name(), ROLLBACK_REQUEST.name()].contains(&holder.kind.as_str()) {
             return true;
         }
         let mut others = self.others.iter();

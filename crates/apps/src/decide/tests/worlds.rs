@@ -120,6 +120,7 @@ pub(super) fn healthy() -> AppWorld {
         discovery: Discovery::Found(objects()),
         overlap: None,
         warnings: Vec::new(),
+        operations: None,
     }
 }
 
@@ -128,14 +129,7 @@ pub(super) fn app() -> ManagedApp {
         name: "shop".to_owned(),
         namespace: None,
     };
-    ManagedApp::new(
-        "shop",
-        ManagedAppSpec {
-            kustomization_ref: reference,
-            helm_release_ref: None,
-            git: None,
-        },
-    )
+    ManagedApp::new("shop", ManagedAppSpec::new(reference))
 }
 
 pub(super) fn with_kustomization(change: impl FnOnce(&mut KustomizationView)) -> AppWorld {

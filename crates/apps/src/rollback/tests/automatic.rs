@@ -1,5 +1,7 @@
 //! The rollback that the operator creates for a failed upgrade (R34).
 
+use std::sync::Arc;
+
 use api::{
     Timestamp,
     apps::{
@@ -30,8 +32,10 @@ fn upgrade(phase: UpgradePhase, has_commit: bool) -> UpgradeRequest {
         target_version: TargetVersion {
             chart: "2.0.0".to_owned(),
         },
+        skip_snapshot: false,
         allow_unhealthy: false,
         dry_run: false,
+        approval: None,
     };
     let mut request = UpgradeRequest::new("up", spec);
     request.metadata.namespace = Some("shop".to_owned());
@@ -87,6 +91,7 @@ fn r34_an_upgrade_has_one_automatic_rollback() {
         // A dry run restores nothing.
         (vec![rollback("up", true)], true),
     ] {
+        let existing: Vec<_> = existing.into_iter().map(Arc::new).collect();
         let found = rollback_of(&failed, &existing);
         assert_eq!(found.is_some(), expected, "{existing:?}");
     }

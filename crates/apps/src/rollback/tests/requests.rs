@@ -1,11 +1,13 @@
 //! Decisions about whole requests.
 
+use std::sync::Arc;
+
 use api::{
     Phase, State,
     apps::{
         PlannedFluxObject, PlannedRestore, PushOutcome, PushedCommit, RestoredVolume,
         RollbackPhase, RollbackPlan, RollbackRequest, RollbackRequestSpec, RollbackRequestStatus,
-        UpgradePlan,
+        UpgradePlan, VersionsBefore,
     },
     decide::{Effect, FinalizerAction, Input, Manifest},
     names,
@@ -26,6 +28,7 @@ use crate::{
         storage::{SnapshotView, Snapshots},
         tests::fixtures::{at, world},
     },
+    world::Seen,
 };
 
 fn planned() -> PlannedRestore {
@@ -350,4 +353,69 @@ fn reserved() -> VolumeObjects {
         }),
         ..VolumeObjects::default()
     }
+}
+
+/// Helm may have acted after the failed upgrade: it may have deployed the version from before, or uninstalled the release.
+#[test]
+fn the_actions_of_helm_after_the_upgrade_are_no_obstacle() {
+    // Columns: status and chart of the newest release, version of the release before the commit.
+    for (status, chart, expected) in [
+        ("deployed", "2.0.0", Some(3)),
+        ("failed", "2.0.0", Some(3)),
+        ("deployed", "1.0.0", Some(2)),
+        ("uninstalled", "2.0.0", None),
+    ] {
+        let mut plan = one_volume();
+        plan.change.chart.to = "1.0.0".to_owned();
+        let request = request(RollbackPhase::VolumeRestore, plan);
+        let mut operation = world();
+        operation.snapshots = Snapshots::NotInstalled;
+        let mut live = operation.app.as_ref().unwrap().world.clone();
+        let Ok(Some((_, Seen::Present(helm)))) = &mut live.helm_release else {
+            panic!("no HelmRelease");
+        };
+        let newest = Arc::make_mut(helm).newest.as_mut().unwrap();
+        newest.status = status.to_owned();
+        newest.chart_version = chart.to_owned();
+        operation.live = Some(live);
+        let decision = decide(&Input {
+            object: &request,
+            world: &RollbackWorld {
+                upgrade: None,
+                snapshots: Vec::new(),
+                operation,
+                volumes: vec![restored()],
+                settings: StepSettings::default(),
+            },
+            now: at(0),
+            fault: None,
+            refused: false,
+            confirmed: false,
+            overdue: false,
+        });
+        assert_eq!(decision.phase, RollbackPhase::GitRevert, "{status}");
+        let before = decision.status.before_commit.unwrap();
+        assert_eq!(before.release_version, expected, "{status}, {chart}");
+    }
+}
+
+/// An earlier rollback failed after its commit. Nothing is pushed again, and any state of Flux counts as evidence.
+#[test]
+fn a_repeated_rollback_pushes_nothing() {
+    let mut plan = one_volume();
+    plan.is_in_git = true;
+    plan.change.commit.base = "cd".repeat(20);
+    let request = request(RollbackPhase::VolumeRestore, plan);
+    let decision = decided(&request, restored(), false, false);
+    assert_eq!(decision.phase, RollbackPhase::VolumeSwap);
+    assert!(decision.effects.is_empty());
+    let status = decision.status;
+    let commit = status.commit.unwrap();
+    assert_eq!(
+        (commit.id, commit.outcome),
+        ("cd".repeat(20), PushOutcome::Found)
+    );
+    assert_eq!(status.restored.len(), 1);
+    assert_eq!(status.before_commit, Some(VersionsBefore::default()));
+    assert_eq!(status.intent, None);
 }

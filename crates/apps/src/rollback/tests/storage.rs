@@ -36,7 +36,7 @@ pub(super) const OWNER: Owner<'static> = Owner {
 const MAX_STEPS: usize = 200;
 
 /// Reconciliations for which the caches are old.
-const LAG: usize = 4;
+pub(super) const LAG: usize = 4;
 
 /// A fault at one write, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) fn volume_key(name: &str) -> Key {
 }
 
 /// A reconciliation that did not complete.
-struct Aborted;
+pub(super) struct Aborted;
 
 /// The cluster and one request.
 pub(super) struct Storage {
@@ -251,6 +251,11 @@ impl Storage {
         match self.reconcile() {
             Ok(()) | Err(Aborted) => {}
         }
+        self.pass();
+    }
+
+    /// The controllers of the cluster act, and old caches get nearer to their end.
+    pub(super) fn pass(&mut self) {
         self.tick();
         self.lag = self.lag.saturating_sub(1);
         if self.lag == 0 {
@@ -258,7 +263,7 @@ impl Storage {
         }
     }
 
-    fn objects(&self) -> VolumeObjects {
+    pub(super) fn objects(&self) -> VolumeObjects {
         let get = |kind: &str, name: &str| self.cache.get(&key(kind, name));
         let claim = |name: &str| get("PersistentVolumeClaim", name);
         let volume = |name: &str| get("PersistentVolume", name);
@@ -367,7 +372,7 @@ impl Storage {
     }
 
     /// Carries out a write, with the fault that is planned for it.
-    fn write(
+    pub(super) fn write(
         &mut self,
         name: &str,
         change: impl FnOnce(&mut Self) -> Option<Key>,
@@ -407,7 +412,7 @@ impl Storage {
         assert!(is_stored, "{intent:?} is not stored: {:?}", self.writes);
     }
 
-    fn apply(&mut self, effect: &Effect) -> Result<(), Aborted> {
+    pub(super) fn apply(&mut self, effect: &Effect) -> Result<(), Aborted> {
         match effect {
             Effect::Ensure(manifest) => self.create(manifest),
             Effect::Delete(target) => self.delete(target),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     Phase, State, Status, Timestamp,
-    apps::{UpgradePhase, UpgradeRequest, UpgradeRequestStatus},
+    apps::{RollbackRequest, UpgradePhase, UpgradeRequest, UpgradeRequestStatus},
     claim::Claim,
     deadline::{self, PhaseInput},
     decide::{Effect, FinalizerAction, Input, LiveRead, Manifest, ReconcileError, Target},
@@ -13,7 +13,7 @@ use api::{
     time,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     delivery::{Delivery, Push},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     upgrade::{
-        UpgradeDecision, decide,
+        FINALIZER, UpgradeDecision, decide,
         flux_target::{FluxTarget, REQUESTED_AT},
         progress,
         scale_target::{Scale, ScaleTarget},
@@ -228,7 +228,9 @@ impl Cluster {
     }
 
     fn reconcile(&mut self) -> Result<(), Aborted> {
-        let object = self.request.clone();
+        let mut object = self.request.clone();
+        let finalizer = self.has_finalizer.then(|| FINALIZER.to_owned());
+        object.metadata.finalizers = Some(finalizer.into_iter().collect());
         let stored = self.status();
         let is_deleting = object.metadata.deletion_timestamp.is_some();
         let mut confirmed = false;
@@ -414,7 +416,9 @@ impl Cluster {
             "VolumeSnapshot" => self.cache.snapshots = self.real.snapshots.clone(),
             "PersistentVolumeClaim" => self.cache.volumes = self.real.volumes.clone(),
             "Job" => self.cache.commit = self.real.commit.clone(),
-            "UpgradeRequest" => self.cache.others = self.real.others.clone(),
+            "UpgradeRequest" | "RollbackRequest" => {
+                self.cache.others = self.real.others.clone();
+            }
             other => panic!("{other} is read"),
         }
     }
@@ -442,6 +446,9 @@ impl Cluster {
             },
             Effect::Ensure(manifest) if manifest.resource.kind == "Job" => {
                 self.create_job(manifest)
+            }
+            Effect::Ensure(manifest) if manifest.resource.kind == "RollbackRequest" => {
+                self.create_rollback(manifest)
             }
             Effect::Ensure(manifest) => {
                 if self
@@ -505,6 +512,30 @@ impl Cluster {
                 cluster.cache.commit.jobs.push(job);
             }
         })
+    }
+
+    fn create_rollback(&mut self, manifest: &Manifest) -> Result<(), Aborted> {
+        assert!(self.status().is_over(), "R34: before the end");
+        let has_name = |one: &Arc<RollbackRequest>| {
+            one.metadata.name.as_deref() == Some(manifest.name.as_str())
+        };
+        if self.real.rollbacks.iter().any(has_name) {
+            self.cache.rollbacks = self.real.rollbacks.clone();
+            return Ok(());
+        }
+        let mut body = manifest.body.clone();
+        body["metadata"]["uid"] = json!("rollback-uid");
+        let created: RollbackRequest = serde_json::from_value(body).unwrap();
+        let created = Arc::new(created);
+        self.write(
+            &format!("create {}", manifest.name),
+            |cluster, is_cached| {
+                cluster.real.rollbacks.push(Arc::clone(&created));
+                if is_cached {
+                    cluster.cache.rollbacks.push(created);
+                }
+            },
+        )
     }
 
     fn patch_source(&mut self, target: &Target, patch: &Value) -> Result<(), Aborted> {

@@ -56,8 +56,10 @@ pub(crate) fn request() -> UpgradeRequest {
             target_version: TargetVersion {
                 chart: "2.0.0".to_owned(),
             },
+            skip_snapshot: false,
             allow_unhealthy: false,
             dry_run: false,
+            approval: None,
         },
     );
     request.metadata.namespace = Some("shop".to_owned());
@@ -177,6 +179,7 @@ pub(super) fn app_world() -> AppWorld {
         }),
         overlap: None,
         warnings: Vec::new(),
+        operations: None,
     }
 }
 
@@ -270,12 +273,11 @@ pub(super) fn source() -> SourceView {
 
 /// The observed state of a healthy application, before the request begins.
 pub(crate) fn world() -> UpgradeWorld {
+    let kustomization = FluxRef {
+        name: "shop".to_owned(),
+        namespace: None,
+    };
     let spec = ManagedAppSpec {
-        kustomization_ref: FluxRef {
-            name: "shop".to_owned(),
-            namespace: None,
-        },
-        helm_release_ref: None,
         git: Some(AppGit {
             url: None,
             branch: None,
@@ -285,6 +287,7 @@ pub(crate) fn world() -> UpgradeWorld {
             author: None,
             chart: ChartField::default(),
         }),
+        ..ManagedAppSpec::new(kustomization)
     };
     UpgradeWorld {
         app: Some(AppState {
@@ -314,5 +317,6 @@ pub(crate) fn world() -> UpgradeWorld {
         live: None,
         source: source_before(),
         commit: CommitStep::default(),
+        rollbacks: Vec::new(),
     }
 }

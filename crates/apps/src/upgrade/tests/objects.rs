@@ -11,7 +11,7 @@ use crate::upgrade::{
     storage::{ContentView, SnapshotView, Snapshots},
 };
 
-pub(super) fn bump(version: &mut String) {
+pub(crate) fn bump(version: &mut String) {
     let number: u64 = version.parse().unwrap();
     *version = (number + 1).to_string();
 }
@@ -32,7 +32,7 @@ pub(super) fn mark(snapshots: &mut Snapshots, uid: &str) {
     }
 }
 
-pub(super) fn mark_job(step: &mut CommitStep, uid: &str) {
+pub(crate) fn mark_job(step: &mut CommitStep, uid: &str) {
     for one in step.jobs.iter_mut().filter(|one| one.uid == uid) {
         one.is_deleting = true;
     }
@@ -59,7 +59,7 @@ pub(super) fn take(one: &mut SnapshotView, now: Timestamp) {
 }
 
 /// Applies a merge patch as the API server does, and reads the object as `observe` does.
-pub(super) fn patched(one: &mut FluxTarget, patch: &Value) {
+pub(crate) fn patched(one: &mut FluxTarget, patch: &Value) {
     let mut annotations = serde_json::Map::new();
     if let Some(requested) = &one.requested {
         annotations.insert(REQUESTED_AT.to_owned(), json!(requested));
@@ -100,7 +100,7 @@ pub(super) fn patched(one: &mut FluxTarget, patch: &Value) {
     bump(&mut one.version);
 }
 
-pub(super) fn scale(one: &mut ScaleTarget, spec: &Value) {
+pub(crate) fn scale(one: &mut ScaleTarget, spec: &Value) {
     match &mut one.scale {
         Scale::Replicas { desired, .. } => {
             *desired = i32::try_from(spec["replicas"].as_i64().unwrap()).unwrap();

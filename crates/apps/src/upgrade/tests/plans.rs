@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use api::{
     Reason,
-    apps::{AppGit, FluxKind, ManagedAppSpec, NamespacedName, ScaleDownPolicy, UpgradePhase},
+    apps::{
+        AppGit, FluxKind, ManagedAppSpec, NamespacedName, ScaleDownPolicy, ScaleDownSetting,
+        UpgradePhase,
+    },
 };
 
 use super::{
@@ -409,5 +412,31 @@ fn hooks_before_the_upgrade_decide_how_long_workloads_stay_stopped() {
         );
         let plan = cluster.status().plan.unwrap();
         assert_eq!(plan.scale_down_policy, expected, "{hooks:?}");
+    }
+}
+
+/// The ManagedApp can decide it instead of the hooks.
+#[test]
+fn the_application_decides_how_long_workloads_stay_stopped() {
+    for (setting, expected) in [
+        (ScaleDownSetting::Auto, ScaleDownPolicy::UntilSnapshotReady),
+        (
+            ScaleDownSetting::UntilUpgraded,
+            ScaleDownPolicy::UntilUpgraded,
+        ),
+        (
+            ScaleDownSetting::UntilSnapshotReady,
+            ScaleDownPolicy::UntilSnapshotReady,
+        ),
+    ] {
+        let cluster = planned(
+            |world| {
+                world.app.as_mut().unwrap().has_upgrade_hooks = Some(true);
+                managed(world).scale_down_policy = setting;
+            },
+            false,
+        );
+        let plan = cluster.status().plan.unwrap();
+        assert_eq!(plan.scale_down_policy, expected, "{setting:?}");
     }
 }
