@@ -1,6 +1,6 @@
 //! `cargo xtask testbed verify`: the cluster does what a real one does.
 
-mod fixture;
+pub(crate) mod fixture;
 mod flux;
 mod kwok;
 mod network;
