@@ -15,6 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{
     charts::ChartServer,
+    cluster::Cluster,
     git::{Credentials, Entry, Repository, Server},
     suite::Env,
     wait::until,
@@ -227,7 +228,12 @@ async fn create_secret(env: &Env, name: &str, data: Credentials) -> Result<()> {
 
 /// Starts a chart server, and creates the HelmRepository `charts` for it.
 pub(crate) async fn charts(env: &Env) -> Result<ChartServer> {
-    let server = ChartServer::in_cluster(env.testbed("charts in the cluster's network")?)?;
+    charts_on(env, env.testbed("charts in the cluster's network")?).await
+}
+
+/// Does the same on another cluster, to which the client of `env` belongs.
+pub(crate) async fn charts_on(env: &Env, cluster: &Cluster) -> Result<ChartServer> {
+    let server = ChartServer::in_cluster(cluster)?;
     create_any(
         env,
         json!({

@@ -6,7 +6,7 @@ mod kwok;
 mod network;
 mod node;
 mod requests;
-mod shop;
+pub(crate) mod shop;
 mod snapshots;
 mod suspend;
 mod workloads;
