@@ -146,7 +146,7 @@ impl<'a> Setup<'a> {
     }
 
     /// Returns the text of the HelmRelease, with comments.
-    fn file(&self) -> String {
+    pub(super) fn file(&self) -> String {
         let mut more = self.release.clone();
         merge(&mut more, json!({ "values": self.values }));
         let more: String = more
