@@ -69,7 +69,9 @@ pub(super) async fn place(mut env: Env, cluster: &Cluster) -> Result<Env> {
 }
 
 /// Runs work on a cluster in a thread of its own: its future cannot move between threads.
-pub(super) async fn blocking<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl AsyncFnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let handle = Handle::current();
     tokio::task::spawn_blocking(move || handle.block_on(work()))
         .await

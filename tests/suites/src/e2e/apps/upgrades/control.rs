@@ -9,8 +9,8 @@ use testkit::git::Entry;
 use super::{
     database::{CLAIM, DATABASE, checksum, columns, fill},
     evidence::{
-        claim, commits_of, deployed, flux_is_free, head, helm, release_file, scales,
-        until_deployed, volume_of,
+        claim, commits_of, flux_is_free, head, helm, release_file, scales, until_deployed,
+        volume_of,
     },
     fixture::{Bench, END, RELEASE_FILE, Setup, UNDONE},
     helm::ROWS,

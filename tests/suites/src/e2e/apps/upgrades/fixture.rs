@@ -10,8 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use api::{
     Status,
     apps::{
-        ManagedApp, PushedCommit, RollbackRequest, RollbackRequestStatus, UpgradeRequest,
-        UpgradeRequestStatus,
+        ManagedApp, RollbackRequest, RollbackRequestStatus, UpgradeRequest, UpgradeRequestStatus,
     },
 };
 use k8s_openapi::NamespaceResourceScope;
@@ -59,9 +58,6 @@ pub(super) trait Operation {
 
     /// Returns reason and message of the first failure.
     fn failure(state: &Self::State) -> Option<(&str, &str)>;
-
-    /// Returns the commit.
-    fn commit(state: &Self::State) -> Option<&PushedCommit>;
 }
 
 impl Operation for UpgradeRequest {
@@ -72,10 +68,6 @@ impl Operation for UpgradeRequest {
         let failure = state.failure.as_ref()?;
         Some((failure.reason.as_str(), failure.message.as_str()))
     }
-
-    fn commit(state: &UpgradeRequestStatus) -> Option<&PushedCommit> {
-        state.commit.as_ref()
-    }
 }
 
 impl Operation for RollbackRequest {
@@ -85,10 +77,6 @@ impl Operation for RollbackRequest {
     fn failure(state: &RollbackRequestStatus) -> Option<(&str, &str)> {
         let failure = state.failure.as_ref()?;
         Some((failure.reason.as_str(), failure.message.as_str()))
-    }
-
-    fn commit(state: &RollbackRequestStatus) -> Option<&PushedCommit> {
-        state.commit.as_ref()
     }
 }
 
