@@ -455,3 +455,46 @@ impl Bench {
         until_gone(&self.env.api::<R::Object>(), name, UNDONE).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key that is there twice, or another end of a line, would break the file for Flux.
+    #[test]
+    fn the_file_of_a_release_is_read_with_its_fields() {
+        for line_end in ["\n", "\r\n"] {
+            let setup = Setup {
+                values: json!({ "grace": 5 }),
+                release: json!({ "timeout": "15s", "upgrade": { "disableWait": true } }),
+                line_end,
+                ..Setup::store("app")
+            };
+            let text = setup.file();
+            let read: Value = serde_saphyr::from_str(&text).unwrap();
+            let spec = &read["spec"];
+            assert_eq!(read["metadata"]["name"], "app", "{text}");
+            assert_eq!(spec["chart"]["spec"]["version"], "1.0.0", "{text}");
+            assert_eq!(spec["chart"]["spec"]["sourceRef"]["name"], "charts");
+            assert_eq!(spec["timeout"], "15s", "{text}");
+            assert_eq!(spec["upgrade"]["disableWait"], true, "{text}");
+            assert_eq!(spec["values"]["grace"], 5, "{text}");
+            let lines = text.matches('\n').count();
+            assert_eq!(text.matches(line_end).count(), lines);
+            assert_eq!(text.matches("version: 1.0.0 # of the chart").count(), 1);
+        }
+    }
+
+    #[test]
+    fn more_of_a_managed_app_replaces_its_fields() {
+        let setup = Setup {
+            app: json!({ "healthCheck": { "stableFor": "8s" }, "approval": "Required" }),
+            ..Setup::store("app")
+        };
+        let spec = &setup.managed_app("git-app")["spec"];
+        assert_eq!(spec["git"]["credentialsSecretRef"]["name"], "git-app");
+        assert_eq!(spec["healthCheck"]["stableFor"], "8s");
+        assert_eq!(spec["approval"], "Required");
+        assert_eq!(spec["kustomizationRef"]["name"], "app");
+    }
+}
