@@ -15,6 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{
     charts::ChartServer,
+    cluster::Cluster,
     git::{Credentials, Entry, Repository, Server},
     suite::Env,
     wait::until,
@@ -27,7 +28,7 @@ pub(crate) const HELM: &str = "helm.toolkit.fluxcd.io/v2";
 pub(crate) const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
 /// Branch of every repository.
-const BRANCH: &str = "main";
+pub(crate) const BRANCH: &str = "main";
 
 /// A release that helm-controller stores has a few kilobytes. More is not read.
 const RELEASE_LIMIT: u64 = 32 << 20;
@@ -109,7 +110,7 @@ impl Source {
         files: &[(&str, &str)],
     ) -> Result<Self> {
         let repository = git.create(name, BRANCH, files)?;
-        let secret = format!("git-{name}");
+        let secret = secret_name(name);
         create_secret(env, &secret, git.credentials_https()).await?;
         let object = json!({
             "apiVersion": SOURCE, "kind": "GitRepository", "metadata": {"name": name},
@@ -141,6 +142,16 @@ impl Source {
         Ok(revision(&commit))
     }
 
+    /// Returns the repository, as its owner has it.
+    pub(crate) fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Returns the name of the Secret with the credentials.
+    pub(crate) fn secret(&self) -> String {
+        secret_name(&self.name)
+    }
+
     /// Returns the revision of the newest commit.
     pub(crate) fn revision(&self) -> Result<String> {
         let head = self.repository.head(BRANCH)?;
@@ -148,8 +159,12 @@ impl Source {
     }
 }
 
+fn secret_name(repository: &str) -> String {
+    format!("git-{repository}")
+}
+
 /// Returns the revision of a commit, as Flux writes it.
-fn revision(commit: &str) -> String {
+pub(crate) fn revision(commit: &str) -> String {
     format!("{BRANCH}@sha1:{commit}")
 }
 
@@ -213,7 +228,12 @@ async fn create_secret(env: &Env, name: &str, data: Credentials) -> Result<()> {
 
 /// Starts a chart server, and creates the HelmRepository `charts` for it.
 pub(crate) async fn charts(env: &Env) -> Result<ChartServer> {
-    let server = ChartServer::in_cluster(env.testbed("charts in the cluster's network")?)?;
+    charts_on(env, env.testbed("charts in the cluster's network")?).await
+}
+
+/// Does the same on another cluster, to which the client of `env` belongs.
+pub(crate) async fn charts_on(env: &Env, cluster: &Cluster) -> Result<ChartServer> {
+    let server = ChartServer::in_cluster(cluster)?;
     create_any(
         env,
         json!({

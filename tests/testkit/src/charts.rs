@@ -34,14 +34,22 @@ pub struct Package {
 /// All packages of the repository.
 ///
 /// - `shop` 1.0.0 works on its own data only; 2.0.0 migrates the data at each start; 3.0.0 migrates and then fails;
-///   4.0.0 migrates in a `pre-upgrade` hook, which needs the database.
-/// - `sleeper` has a hook of any duration.
-pub const PACKAGES: [Package; 5] = [
+///   4.0.0 and 4.1.0 migrate in a `pre-upgrade` hook, which needs the database.
+/// - `sleeper` has a hook of any duration. Both versions are the same.
+/// - `store` has its data in a file: 1.0.0 and 1.1.0 work on their own data only; 2.0.0 migrates the data at each start;
+///   3.0.0 migrates and then fails.
+pub const PACKAGES: [Package; 11] = [
     package("shop", "1.0.0", "1"),
     package("shop", "2.0.0", "2"),
     package("shop", "3.0.0", "3"),
     package("shop", "4.0.0", "2"),
+    package("shop", "4.1.0", "2"),
     package("sleeper", "1.0.0", "1"),
+    package("sleeper", "2.0.0", "1"),
+    package("store", "1.0.0", "1"),
+    package("store", "1.1.0", "1"),
+    package("store", "2.0.0", "2"),
+    package("store", "3.0.0", "3"),
 ];
 
 const fn package(chart: &'static str, version: &'static str, app_version: &'static str) -> Package {

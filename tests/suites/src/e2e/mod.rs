@@ -181,7 +181,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 "this one needs a cluster of the testbed: it starts the controllers of Flux"
             );
             let all = apps::cases();
-            runtime()?.block_on(perform("apps", all, &cases, false, apps::PARALLEL))
+            runtime()?.block_on(perform("apps", all, &cases, true, apps::PARALLEL))
         }
         Command::Budget => runtime()?.block_on(budget::run()),
         Command::Fleet { tenants, quiet } => {

@@ -1,12 +1,12 @@
 //! `cargo xtask testbed verify`: the cluster does what a real one does.
 
-mod fixture;
+pub(crate) mod fixture;
 mod flux;
 mod kwok;
 mod network;
 mod node;
 mod requests;
-mod shop;
+pub(crate) mod shop;
 mod snapshots;
 mod suspend;
 mod workloads;

@@ -125,7 +125,7 @@ fn app_image(version: &str) -> String {
 }
 
 /// Waits until a Pod of this version has failed and started again, and its log has the text.
-async fn crashes(env: &Env, version: &str, text: &str) -> Result<()> {
+pub(crate) async fn crashes(env: &Env, version: &str, text: &str) -> Result<()> {
     let pods: Api<Pod> = env.api();
     let (labels, wanted) = (
         ListParams::default().labels("app=shop-app"),

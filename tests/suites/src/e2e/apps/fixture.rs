@@ -11,6 +11,7 @@ use api::{
     status::condition,
 };
 use kube::{Api, ResourceExt, core::ApiResource};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use testkit::{
     git::{Entry, Server},
@@ -36,7 +37,7 @@ pub(super) const RARELY: &str = "10m";
 pub(super) struct Bench {
     pub(super) env: Env,
     pub(super) operator: Operator,
-    git: Server,
+    pub(super) git: Server,
     plan: Plan,
     policies: Vec<Bound>,
     history: StatusHistory,
@@ -46,16 +47,17 @@ impl Bench {
     /// Starts an operator that watches the namespace of the case.
     pub(super) async fn new(env: Env) -> Result<Self> {
         let git = Server::in_cluster(env.testbed("a Git server in the cluster's network")?)?;
-        Self::with(env, git).await
+        Self::with(env, git, "").await
     }
 
-    /// Does the same with a Git server in the network of the cluster of `env`.
-    pub(super) async fn with(env: Env, git: Server) -> Result<Self> {
+    /// Does the same with a Git server in the network of the cluster of `env`, and with more lines in the configuration.
+    pub(super) async fn with(env: Env, git: Server, config: &str) -> Result<Self> {
         operator::install(&env.client, OPERATOR.crds()).await?;
         let policies = policies(&env).await?;
         let history = watch(&env).await?;
         let plan = Plan {
             watched: vec![env.namespace.clone()],
+            config: config.to_owned(),
             ..Plan::new(operator::built()?, &OPERATOR, &env.namespace)
         };
         let operator = Operator::start(&env.client, &env.config, &plan).await?;
@@ -90,6 +92,15 @@ impl Bench {
             policies: self.policies,
             history: self.history,
         })
+    }
+
+    /// Kills the operator, and starts another one with the same plan. It leads when the Lease of the first one is over.
+    pub(super) async fn replace_operator(&mut self) -> Result<()> {
+        has_no_panic(&self.operator)?;
+        self.operator.signal(Signal::SIGKILL)?;
+        let Env { client, config, .. } = &self.env;
+        self.operator = Operator::start(client, config, &self.plan).await?;
+        Ok(())
     }
 
     pub(super) fn apps(&self) -> Api<ManagedApp> {
@@ -225,11 +236,23 @@ impl Bench {
 
 /// Stops an operator. It must not have panicked or met a bug.
 async fn ended_well(operator: Operator) -> Result<()> {
+    has_no_panic(&operator)?;
+    for row in OPERATOR.kinds {
+        let kind = row.name();
+        let bugs = format!(r#"orchestrator_reconcile_errors_total{{kind="{kind}",class="Bug"}}"#);
+        ensure!(
+            operator.metric(&bugs).await? < 0.5,
+            "a bug: {}",
+            operator.log_text()?
+        );
+    }
+    operator.stop().await
+}
+
+fn has_no_panic(operator: &Operator) -> Result<()> {
     let log = operator.log_text()?;
     ensure!(!log.contains("panicked"), "the operator panicked: {log}");
-    let bugs = r#"orchestrator_reconcile_errors_total{kind="ManagedApp",class="Bug"}"#;
-    ensure!(operator.metric(bugs).await? < 0.5, "a bug: {log}");
-    operator.stop().await
+    Ok(())
 }
 
 /// Creates the policies of the chart: those about authors in the case's namespace, that about the operator everywhere.
@@ -249,11 +272,20 @@ async fn policies(env: &Env) -> Result<Vec<Bound>> {
     ])
 }
 
-/// Watches the ManagedApps of the case from now on.
+/// Watches all objects of the operator's kinds in the case's namespace from now on.
 pub(super) async fn watch(env: &Env) -> Result<StatusHistory> {
-    let resource = ApiResource::erase::<ManagedApp>(&());
-    let apps = Api::namespaced_with(env.client.clone(), &env.namespace, &resource);
-    StatusHistory::of(vec![apps]).await
+    let objects = OPERATOR.kinds.iter().map(|row| {
+        let resource = row.resource;
+        let resource = ApiResource {
+            group: resource.group.to_owned(),
+            version: resource.version.to_owned(),
+            api_version: resource.api_version(),
+            kind: resource.kind.to_owned(),
+            plural: resource.plural.to_owned(),
+        };
+        Api::namespaced_with(env.client.clone(), &env.namespace, &resource)
+    });
+    StatusHistory::of(objects.collect()).await
 }
 
 /// A ManagedApp for a Kustomization of its own namespace.
@@ -266,7 +298,7 @@ pub(super) fn managed_app(name: &str, kustomization: &str) -> Value {
 }
 
 /// Returns path and content of the file of an object.
-fn file(object: &Value) -> (String, String) {
+pub(super) fn file(object: &Value) -> (String, String) {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     (format!("app/{kind}-{name}.yaml"), object.to_string())

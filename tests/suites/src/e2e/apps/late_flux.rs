@@ -26,7 +26,8 @@ pub(super) async fn installed_later(env: Env) -> Result<String> {
     env.testbed("a cluster without Flux")?;
     let name = format!("e2e-apps-{}-bare", std::process::id());
     let cluster = blocking(async move || Cluster::start(&name, Tier::Node).await).await??;
-    let bench = Bench::with(place(env, &cluster).await?, Server::in_cluster(&cluster)?).await?;
+    let git = Server::in_cluster(&cluster)?;
+    let bench = Bench::with(place(env, &cluster).await?, git, "").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(bench.env.client.clone());
     ensure!(crds.get_opt(CRD).await?.is_none(), "'{CRD}' exists already");
     bench.manage("app", "app").await?;
@@ -59,7 +60,7 @@ pub(super) async fn installed_later(env: Env) -> Result<String> {
 }
 
 /// Returns the place of a case on another cluster.
-async fn place(mut env: Env, cluster: &Cluster) -> Result<Env> {
+pub(super) async fn place(mut env: Env, cluster: &Cluster) -> Result<Env> {
     env.config = cluster.config().await?;
     env.client = Client::try_from(env.config.clone())?;
     let metadata = json!({ "generateName": "t-no-flux-" });
@@ -68,7 +69,9 @@ async fn place(mut env: Env, cluster: &Cluster) -> Result<Env> {
 }
 
 /// Runs work on a cluster in a thread of its own: its future cannot move between threads.
-async fn blocking<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl AsyncFnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let handle = Handle::current();
     tokio::task::spawn_blocking(move || handle.block_on(work()))
         .await

@@ -1,4 +1,5 @@
-//! `cargo xtask e2e apps`: ManagedApps on the real node, with the real controllers of Flux, a Git server and charts.
+//! `cargo xtask e2e apps`: ManagedApps and their requests on the real node, with the real controllers of Flux, a Git server
+//! and charts.
 //! Each case has an operator process of its own, with the permissions and the policies of the chart.
 //!
 //! The evidence comes from the API server: the objects of Flux and Kubernetes, and the audit log.
@@ -13,13 +14,15 @@ mod manifests;
 mod overlap;
 mod quiet;
 mod releases;
+mod upgrades;
 
 use testkit::{cluster::Addition, suite::Case};
 
 use crate::cases::{alone, case, on_bench};
 
-/// Cases at once. Each has an operator, a Git server and its Pods on two cores, and all share the controllers of Flux.
-pub(super) const PARALLEL: usize = 4;
+/// Cases at once. Each has an operator, a Git server and its Pods on two cores, and all share the controllers of Flux. Most
+/// cases wait for a time that does not depend on the processor, such as the 40 s of an undo.
+pub(super) const PARALLEL: usize = 6;
 
 /// A case whose cluster has the controllers of Flux.
 fn flux(case: Case) -> Case {
@@ -37,8 +40,15 @@ fn shop(case: Case) -> Case {
     }
 }
 
-/// The slow ones first: the others fill the gaps.
+/// Those of requests come first, because they are slower.
 pub(super) fn cases() -> Vec<Case> {
+    let mut cases = upgrades::cases();
+    cases.extend(managed_apps());
+    cases
+}
+
+/// The slow ones first: the others fill the gaps.
+fn managed_apps() -> Vec<Case> {
     vec![
         shop(on_bench!(
             "managed-helm",
