@@ -14,7 +14,7 @@ mod wording;
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
-use testbed::operator_image;
+use testbed::operator_image::{self, Product};
 
 /// Every task of the project, one command each.
 #[derive(Parser)]
@@ -56,6 +56,9 @@ enum Task {
         /// Instead, the image of the steps around a DocsRun's agent; needs root and the network
         #[arg(long)]
         toolbox: bool,
+        /// Instead, the image of the notebook runner; needs root and the network
+        #[arg(long, conflicts_with = "toolbox")]
+        runner: bool,
     },
     /// The product as its users have it, on a real cluster
     #[command(disable_help_flag = true)]
@@ -96,7 +99,14 @@ fn main() -> ExitCode {
         Task::Ci { whole, report } => ci::ci(whole, report),
         Task::Generate { check } => generate::run(check),
         Task::Wording => wording::run(),
-        Task::Image { toolbox } => operator_image::run(toolbox).map(|()| ExitCode::SUCCESS),
+        Task::Image { toolbox, runner } => {
+            let product = match (toolbox, runner) {
+                (true, _) => Product::Toolbox,
+                (false, true) => Product::Runner,
+                (false, false) => Product::Operator,
+            };
+            operator_image::run(product).map(|()| ExitCode::SUCCESS)
+        }
         Task::Test(passed) => suites::run("test", &passed.arguments),
         Task::Unit(passed) => suites::run("unit", &passed.arguments),
         Task::E2e(passed) => suites::run("e2e", &passed.arguments),
