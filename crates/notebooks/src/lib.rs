@@ -6,6 +6,8 @@
 //! the runner, and only [`evaluate`] creates a success.
 
 pub mod build;
+#[cfg(feature = "controller")]
+pub mod controller;
 mod decide;
 pub mod evaluate;
 pub mod report;
