@@ -127,7 +127,7 @@ fn ended(attempt: &Attempt<'_>) -> (Reason, String) {
 }
 
 /// Returns whether something asked the Pod to stop before the runner ended.
-fn was_stopped(pod: &PodView, runner: &Exit) -> bool {
+pub(crate) fn was_stopped(pod: &PodView, runner: &Exit) -> bool {
     let is_before = |asked: api::Timestamp| {
         // The kubelet deletes a stopped Pod once more, without grace. That hides the time of the first request.
         pod.stop_by == Some(asked) || runner.finished.is_none_or(|finished| asked <= finished)

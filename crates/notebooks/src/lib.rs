@@ -10,6 +10,7 @@ pub mod build;
 pub mod controller;
 mod decide;
 pub mod evaluate;
+pub mod image_build;
 pub mod report;
 pub mod sources;
 mod work;
