@@ -8,6 +8,7 @@
 
 mod ci;
 mod generate;
+mod runner;
 mod suites;
 mod wording;
 
@@ -60,6 +61,11 @@ enum Task {
         #[arg(long, conflicts_with = "toolbox")]
         runner: bool,
     },
+    /// The notebook runner; needs Python and the network
+    Runner {
+        #[command(subcommand)]
+        task: RunnerTask,
+    },
     /// The product as its users have it, on a real cluster
     #[command(disable_help_flag = true)]
     E2e(PassedOn),
@@ -82,6 +88,16 @@ enum Task {
     /// The real cluster for tests: build its parts, start it, verify that it works
     #[command(disable_help_flag = true)]
     Testbed(PassedOn),
+}
+
+#[derive(Subcommand)]
+enum RunnerTask {
+    /// Run its tests with the supervisor of the product, and compare it with nbval and papermill
+    Test {
+        /// Leave the comparison out, which takes ten minutes
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 /// Arguments that the program of the suites reads.
@@ -107,6 +123,9 @@ fn main() -> ExitCode {
             };
             operator_image::run(product).map(|()| ExitCode::SUCCESS)
         }
+        Task::Runner {
+            task: RunnerTask::Test { quick },
+        } => runner::test(quick),
         Task::Test(passed) => suites::run("test", &passed.arguments),
         Task::Unit(passed) => suites::run("unit", &passed.arguments),
         Task::E2e(passed) => suites::run("e2e", &passed.arguments),
