@@ -284,6 +284,8 @@ fn has_kernel(python: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use serde_json::json;
     use tempfile::TempDir;
 
@@ -300,9 +302,8 @@ mod tests {
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).unwrap();
         for name in programs {
-            let path = bin.join(name);
-            fs::write(&path, "#!/bin/sh\nexit 0\n").unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            // A script that this test writes could still be open for writing in the child of another test.
+            symlink("/bin/true", bin.join(name)).unwrap();
         }
         let search = Search {
             kernels: vec![folder.path().join("share/jupyter/kernels")],
@@ -385,8 +386,9 @@ mod tests {
             found.arguments(Path::new("/c")),
             ["-m", "ipykernel_launcher", "-f", "/c"]
         );
-        let bin = folder.path().join("bin/python3");
-        fs::write(bin, "#!/bin/sh\nexit 1\n").unwrap();
+        let python = folder.path().join("bin/python3");
+        fs::remove_file(&python).unwrap();
+        symlink("/bin/false", python).unwrap();
         assert!(matches!(
             find("python3", &search),
             Err(FindError::NotFound { .. })
