@@ -11,7 +11,7 @@ use git::{
     edits::sha256,
     fetch::{FetchReason, FetchReport, NotebookReason},
 };
-use testkit::git::{Entry, Repository};
+use testkit::git::{Entry, Repository, Server};
 
 use crate::fixture::{Run, Scheme};
 
@@ -103,8 +103,9 @@ fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o777
 }
 
+/// R67: a commit is fetched by its ID, over https and ssh.
 #[test]
-fn the_kernel_gets_the_commit_and_the_runner_gets_the_notebooks() {
+fn r67_the_kernel_gets_the_commit_and_the_runner_gets_the_notebooks() {
     for scheme in [Scheme::Https, Scheme::Ssh] {
         let fetch = Fetch::new(scheme);
         // The branch moves after the operator resolved it (F1).
@@ -224,6 +225,17 @@ fn failures_of_the_server_keep_their_reasons() {
     fetch.run.set("STEP_GOLDEN_COMMIT", absent);
     let reason = FetchReason::Git(Reason::CloneFailed);
     fetch.failed(reason, "no longer on the server");
+}
+
+/// R67: a server with another host key gets no credentials.
+#[test]
+fn r67_an_unknown_host_key_is_rejected() {
+    let mut fetch = Fetch::new(Scheme::Ssh);
+    let mut credentials = fetch.run.server.credentials_ssh();
+    let other = Server::on_loopback().unwrap().credentials_ssh();
+    credentials.insert("known_hosts".to_owned(), other["known_hosts"].clone());
+    fetch.run.set_credentials(&credentials);
+    fetch.failed(FetchReason::Git(Reason::HostKeyUnknown), "known_hosts");
 }
 
 #[test]
