@@ -1,8 +1,8 @@
 //! The apps operator: a [`ManagedApp`](api::apps::ManagedApp) is an application that Flux applies.
 //!
 //! [`discover`] finds the objects of an application in the inventories of Flux, [`health`] judges them, and
-//! [`decide`] reports the result. [`upgrade`] decides about UpgradeRequests. All of them are pure. The feature
-//! `controller` adds the watches.
+//! [`decide`] reports the result. [`upgrade`] decides about UpgradeRequests, and [`rollback`] about the volumes of their
+//! rollbacks. All of them are pure. The feature `controller` adds the watches.
 
 #[cfg(feature = "controller")]
 pub mod controller;
@@ -16,6 +16,7 @@ pub mod origin;
 pub mod overlap;
 pub mod pod;
 pub mod release;
+pub mod rollback;
 pub mod upgrade;
 pub mod versions;
 pub mod volumes;

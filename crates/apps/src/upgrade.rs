@@ -32,7 +32,7 @@ mod snapshot;
 pub mod storage;
 mod suspend;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod undo;
 pub mod world;
 
@@ -75,6 +75,28 @@ pub fn decide(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecisio
         UpgradePhase::Undo => undo::decide(&request),
         UpgradePhase::Succeeded | UpgradePhase::Failed => request.ended(),
     }
+}
+
+/// Returns why an application is not stopped any more: Flux may apply it again, or someone scaled up a workload. Phases
+/// of a rollback check it, too.
+#[must_use]
+pub fn restarted(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> Option<Problem> {
+    let request = Request::new(input);
+    let plan = request.plan()?;
+    guard::broken(&request).or_else(|| scale_down::scaled_up(&request, plan))
+}
+
+/// Stores the intent to push the commit of the plan, and begins the phase that pushes it.
+#[must_use]
+pub fn begin_commit(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> UpgradeDecision {
+    let request = Request::new(input);
+    git_commit::begin(&request, request.stored.clone())
+}
+
+/// Returns the reads of all objects that a plan suspends and stops.
+#[must_use]
+pub fn reads(input: &Input<'_, UpgradeRequest, UpgradeWorld>) -> Vec<LiveRead> {
+    Request::new(input).reads_of_plan()
 }
 
 /// The inputs of a decision.

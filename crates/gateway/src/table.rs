@@ -355,10 +355,13 @@ pub(crate) mod tests {
 
     /// Returns the run of this number, with this phase and revision.
     pub(crate) fn row(number: u32, phase: &str, revision: u64) -> Row {
+        let names = [
+            "Name", "Phase", "Reason", "Version", "Attempt", "Age", "Started", "Finished",
+            "Message",
+        ];
         let table: Table = serde_json::from_value(json!({
             "metadata": {},
-            "columnDefinitions": ["Name", "Phase", "Reason", "Version", "Attempt", "Age", "Started",
-                "Finished", "Message"].map(|name| json!({ "name": name, "type": "string" })),
+            "columnDefinitions": names.map(|name| json!({ "name": name, "type": "string" })),
             "rows": [{
                 "cells": [format!("shop-{number}"), phase, "Progressing", 1, 2, "5m",
                     "2026-01-01T00:00:10Z", "", "it runs"],

@@ -428,7 +428,7 @@ async fn a_stream_that_is_not_permitted_has_a_code_and_no_event() -> Result<()> 
     let stage = Stage::new().await?;
     for path in [
         "runs/stream?kind=taskruns",
-        "runs?namespace=team&kind=taskruns",
+        "runs?namespace=other&kind=taskruns",
     ] {
         let get = format!("GET /api/v1/{path} HTTP/1.1");
         let (status, body) = stage.send(&[&get, GOOD], "").await?;

@@ -23,6 +23,7 @@
 
 mod address;
 mod askpass;
+mod bind;
 mod child;
 mod clone;
 mod collect;
@@ -92,6 +93,9 @@ pub fn run(
     if arguments.first().is_some_and(|name| name == "kernel") {
         return supervised(&environment, out);
     }
+    if arguments.first().is_some_and(|name| name == "bind") {
+        return bound(out);
+    }
     let step = match arguments.as_slice() {
         [name] => Step::parse(name),
         _ => None,
@@ -99,7 +103,7 @@ pub fn run(
     let Some(step) = step else {
         return told(
             out,
-            "usage: step clone|publish|commit|fetch, with settings in STEP_* variables, step probe, in PROBE_*, or step kernel, in ORCHESTRATOR_*",
+            "usage: step clone|publish|commit|fetch, with settings in STEP_* variables, step probe, in PROBE_*, step kernel, in ORCHESTRATOR_*, or step bind",
         );
     };
     let Some(report) = environment.get(&OsString::from(REPORT)).map(PathBuf::from) else {
@@ -182,6 +186,17 @@ fn supervised(environment: &Environment, out: &mut dyn Write) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => told(out, &error),
+    }
+}
+
+/// Compares the volumes that a binder Pod mounts.
+fn bound(out: &mut dyn Write) -> ExitCode {
+    let (is_empty, text) = bind::compare(Path::new("/old"), Path::new("/new"));
+    ProgressLog::new(out, "bind").line(&text);
+    if is_empty {
+        ExitCode::from(bind::EMPTY)
+    } else {
+        ExitCode::SUCCESS
     }
 }
 

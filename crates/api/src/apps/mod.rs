@@ -7,6 +7,15 @@
 mod managed_app;
 mod permissions;
 mod reasons;
+mod rollback_permissions;
+mod rollback_phase;
+mod rollback_reasons;
+#[expect(
+    unreachable_pub,
+    reason = "the schema derive repeats each struct inside a function"
+)]
+mod rollback_request;
+mod rollback_status;
 mod status;
 mod upgrade_git;
 mod upgrade_permissions;
@@ -22,6 +31,13 @@ mod upgrade_status;
 use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec};
+pub use rollback_permissions::ROLLBACK_PERMISSIONS;
+pub use rollback_phase::RollbackPhase;
+pub use rollback_request::{ROLLBACK_REQUEST, RollbackRequest, RollbackRequestSpec};
+pub use rollback_status::{
+    PlannedRestore, RestoreTimeouts, RestoredVolume, RollbackFailure, RollbackPlan,
+    RollbackRequestStatus, rollback_condition, rollback_intent,
+};
 pub use status::{
     AppPhase, AppliedRevision, DeployedRelease, ManagedAppStatus, NamespacedName,
     UnprotectedVolume, Volume, Workload,
@@ -85,11 +101,12 @@ pub const OPERATOR: OperatorRow = OperatorRow {
     reasons: reasons::REASONS,
 };
 
-/// Returns the reason of this name of an UpgradeRequest, or `None` if this release does not know it. The reasons of
-/// UpgradeRequests are not in the table of kinds, because the kind is not.
+/// Returns the reason of this name of an UpgradeRequest or a RollbackRequest, or `None` if this release does not know it.
+/// Their reasons are not in the table of kinds, because the kinds are not.
 #[must_use]
 pub fn upgrade_reason(name: &str) -> Option<Reason> {
-    let mut own = upgrade_reasons::REASONS.iter().copied();
+    let own = upgrade_reasons::REASONS.iter();
+    let mut own = own.chain(rollback_reasons::REASONS).copied();
     own.find(|known| known.name() == name)
         .or_else(|| Reason::from_name(name))
 }
@@ -103,7 +120,8 @@ mod tests {
     #[test]
     fn each_reason_of_an_upgrade_explains_itself_and_is_found() {
         let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
-        for reason in upgrade_reasons::REASONS {
+        let own = upgrade_reasons::REASONS.iter();
+        for reason in own.chain(rollback_reasons::REASONS) {
             assert!(reason.meaning().ends_with('.'), "{reason}");
             assert!(reason.advice().ends_with('.'), "{reason}");
             assert_eq!(upgrade_reason(reason.name()), Some(*reason));

@@ -5,7 +5,6 @@
 //! its settings say so. No configuration does.
 
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -6,7 +6,7 @@ mod deletion;
 mod delivery;
 mod evidence;
 mod failures;
-pub(super) mod fixtures;
+pub(crate) mod fixtures;
 mod objects;
 mod plans;
 mod recovery;

@@ -7,7 +7,8 @@ use api::{
 };
 use serde_json::Value;
 
-/// Returns an error unless the existing object is the one that we wanted to create.
+/// Returns an error unless the existing object is the one that we wanted to create. The UID of its owner is a label or,
+/// for an object whose labels repeat those of another one, an annotation.
 pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), ReconcileError> {
     let what = format!("{} '{}'", wanted.resource.kind, wanted.name);
     not_terminating(found, &what)?;
@@ -15,7 +16,11 @@ pub(super) fn ours(wanted: &Manifest, found: &Value) -> Result<(), ReconcileErro
         let value = object.pointer("/metadata/labels")?.get(name)?.as_str()?;
         Some(value.to_owned())
     };
-    if label(found, names::UID) != Some(names::label_value(&wanted.owner_uid)) {
+    let annotations = found.pointer("/metadata/annotations");
+    let annotated = annotations.and_then(|all| all.get(names::UID)?.as_str());
+    let is_ours = label(found, names::UID) == Some(names::label_value(&wanted.owner_uid))
+        || annotated == Some(&wanted.owner_uid);
+    if !is_ours {
         let of_whom = |object: &Value| {
             let (kind, name) = (label(object, names::KIND)?, label(object, names::NAME)?);
             Some((kind, name))

@@ -54,6 +54,25 @@ fn wanted() -> Manifest {
     )
 }
 
+/// A claim that a rollback creates has exactly the labels of the claim that it replaces.
+#[test]
+fn r20_an_object_without_our_labels_is_ours_by_its_annotation() {
+    let mut wanted = wanted();
+    wanted.body["metadata"]["labels"] = json!({ "app": "shop" });
+    assert_eq!(
+        ours(&wanted, &wanted.body).unwrap_err().reason,
+        Reason::ChildNameTaken
+    );
+    wanted.body["metadata"]["annotations"][names::UID] = json!("uid-1");
+    assert_eq!(ours(&wanted, &wanted.body), Ok(()));
+    let mut foreign = wanted.body.clone();
+    foreign["metadata"]["annotations"][names::UID] = json!("uid-2");
+    assert_eq!(
+        ours(&wanted, &foreign).unwrap_err().reason,
+        Reason::ChildNameTaken
+    );
+}
+
 #[test]
 fn r20_a_409_is_success_only_for_our_own_object_with_our_intent() {
     let wanted = wanted();

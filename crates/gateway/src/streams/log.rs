@@ -150,7 +150,7 @@ impl LogStream {
                 }
                 Got::Closed => {
                     self.reader = None;
-                    if self.has_ended().await {
+                    if has_ended(&self.source).await {
                         return self.end("Complete", "the container has ended");
                     }
                     sleep(PAUSE).await;
@@ -184,16 +184,6 @@ impl LogStream {
         self.lines = Lines::default();
         self.order.again();
         Ok(())
-    }
-
-    /// Returns whether the log is complete. A Pod that cannot be read counts as ended.
-    async fn has_ended(&self) -> bool {
-        let api: Api<Pod> = Api::namespaced(self.source.client.clone(), &self.source.namespace);
-        match api.get(&self.source.pod).await {
-            Ok(pod) => !crate::logs::is_running(&pod, &self.source.container),
-            Err(kube::Error::Api(_)) => true,
-            Err(_no_response) => false,
-        }
     }
 
     /// Ends the stream, with an event if it has events.
@@ -238,6 +228,16 @@ impl LogStream {
                 sse::event("line", id.as_deref(), &data.to_string()).into_bytes()
             }
         })
+    }
+}
+
+/// Returns whether the log is complete. A Pod that cannot be read counts as ended.
+async fn has_ended(source: &Source) -> bool {
+    let api: Api<Pod> = Api::namespaced(source.client.clone(), &source.namespace);
+    match api.get(&source.pod).await {
+        Ok(pod) => !crate::logs::is_running(&pod, &source.container),
+        Err(kube::Error::Api(_)) => true,
+        Err(_no_response) => false,
     }
 }
 

@@ -199,14 +199,19 @@ impl RunStream {
             }
             let changes = self.sources.iter_mut();
             let changes = changes.map(|source| Box::pin(source.changes.changed()));
-            tokio::select! {
-                reason = self.ends.wait() => return Some(self.end(reason)),
-                () = sleep_until(self.heartbeat) => {
+            let woken = tokio::select! {
+                reason = self.ends.wait() => Woken::Ends(reason),
+                () = sleep_until(self.heartbeat) => Woken::Heartbeat,
+                // The sender lives as long as the subscription.
+                _changed = select_all(changes) => Woken::Changed,
+            };
+            match woken {
+                Woken::Ends(reason) => return Some(self.end(reason)),
+                Woken::Heartbeat => {
                     self.heartbeat = Instant::now() + HEARTBEAT;
                     return Some(sse::comment(self.id().as_deref()));
                 }
-                // The sender lives as long as the subscription.
-                _changed = select_all(changes) => {}
+                Woken::Changed => {}
             }
         }
     }
@@ -282,6 +287,13 @@ impl RunStream {
         let parts: Option<Vec<u64>> = self.sources.iter().map(|source| source.id).collect();
         parts.map(|parts| sse::write_id(&parts))
     }
+}
+
+/// The event that ended a wait of a stream.
+enum Woken {
+    Ends(&'static str),
+    Heartbeat,
+    Changed,
 }
 
 /// The next step of a stream.

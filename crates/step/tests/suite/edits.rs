@@ -318,6 +318,7 @@ fn wrong_requests_and_branches() {
     run.commit_step().failed(missing, "has no branch 'other'");
     set(&mut run, &commit_request());
     run.set("STEP_URL", "https://localhost/a");
+    run.set("STEP_ALLOWED_NETWORKS", "");
     let blocked = CommitReason::Git(Reason::AddressNotAllowed);
     run.commit_step().failed(blocked, "localhost");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Timestamp, apps::FluxKind, decide::Manifest, external::Reply};
+use api::{Timestamp, decide::Manifest, external::Reply};
 use git::{
     Commit, Reason as GitReason,
     edits::{

@@ -38,7 +38,7 @@ pub(super) const UID: &str = "0123456789-request";
 
 const NOW: i64 = 1_800_000_000;
 
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn shop(name: &str) -> NamespacedName {
     NamespacedName::new("shop", name)
 }
 
-pub(in crate::upgrade) fn request() -> UpgradeRequest {
+pub(crate) fn request() -> UpgradeRequest {
     let mut request = UpgradeRequest::new(
         "up",
         UpgradeRequestSpec {
@@ -269,7 +269,7 @@ pub(super) fn source() -> SourceView {
 }
 
 /// The observed state of a healthy application, before the request begins.
-pub(super) fn world() -> UpgradeWorld {
+pub(crate) fn world() -> UpgradeWorld {
     let spec = ManagedAppSpec {
         kustomization_ref: FluxRef {
             name: "shop".to_owned(),
