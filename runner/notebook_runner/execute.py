@@ -61,10 +61,12 @@ class Link:
 
     def hold(self) -> None:
         """Shows the supervisor that the runner lives, until this process ends."""
-        self.held = os.open(
-            self.directory / "runner.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640
-        )
+        temporary = self.directory / f".runner.lock.{uuid.uuid4().hex}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.held = os.open(temporary, flags, 0o640)
         fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A lock that appears before it is held would show a runner that ended.
+        temporary.rename(self.directory / "runner.lock")
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         temporary = self.directory / f".{name}.{uuid.uuid4().hex}"

@@ -13,8 +13,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections import defaultdict
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,9 @@ from tests import pod
 from tests.pairs import PAIRS, Pair
 from tests.recorded import judged
 
+# Time for one pair in nbval. A kernel starts within two seconds.
+SECONDS = 60
+AT_ONCE = 2
 GROUPS = {
     "numbers": ("F18-", "float", "integer", "version", "date", "hash", "address-of-network"),
     "images": ("image", "F18-image", "F17-image", "exact-image"),
@@ -71,44 +73,38 @@ def prepare(directory: Path, pairs: list[Pair]) -> dict[str, str]:
     return dict(os.environ) | paths | {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 
-def passed_by_nbval(directory: Path, pairs: list[Pair], environment: dict[str, str]) -> set[str]:
-    by_patterns: dict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        patterns = pair.settings.get("comparison", {}).get("customPatterns", [])
-        by_patterns[json.dumps(patterns)].append(pair)
-    found: set[str] = set()
-    for number, (text, same) in enumerate(by_patterns.items()):
-        report, rules = directory / f"{number}.xml", directory / f"{number}.cfg"
-        sections = [
-            f"[rule{place}]\nregex: {item['pattern']}\nreplace: {item['replaceWith']}\n"
-            for place, item in enumerate(json.loads(text))
-        ]
-        rules.write_text("\n".join(sections))
-        command = [sys.executable, "-m", "pytest", "-q", "--nbval", "-p", "no:cacheprovider", "-c", os.devnull]
-        command += ["--rootdir", str(directory), "--junitxml", str(report), "-o", "junit_family=xunit1"]
-        command += ["--nbval-sanitize-with", str(rules)] if sections else []
-        files = [str(directory / pair.name / "nbval.ipynb") for pair in same]
-        with suppress(subprocess.TimeoutExpired):
-            # A pattern that backtracks never ends in nbval.
-            subprocess.run(command + files, env=environment, cwd=directory, timeout=900 if number == 0 else 60,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)  # fmt: skip
-        found |= _passed(report, same)
-    return found
+def passed_by_nbval(directory: Path, pairs: list[Pair], environment: dict[str, str]) -> dict[str, str]:
+    """Returns the outcome of each pair: `passed`, `failed`, or `no end` if nbval did not end within its time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = pool.map(lambda pair: _nbval(directory, pair, environment), pairs)
+        return {pair.name: outcome for pair, outcome in zip(pairs, outcomes, strict=True)}
 
 
-def _passed(report: Path, pairs: list[Pair]) -> set[str]:
+def _nbval(directory: Path, pair: Pair, environment: dict[str, str]) -> str:
+    place = directory / pair.name
+    report, rules = place / "report.xml", place / "rules.cfg"
+    patterns = pair.settings.get("comparison", {}).get("customPatterns", [])
+    sections = [
+        f"[rule{number}]\nregex: {item['pattern']}\nreplace: {item['replaceWith']}\n"
+        for number, item in enumerate(patterns)
+    ]
+    rules.write_text("\n".join(sections))
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval", "-p", "no:cacheprovider", "-c", os.devnull]
+    command += ["--rootdir", str(place), "--junitxml", str(report), "-o", "junit_family=xunit1"]
+    command += ["--nbval-sanitize-with", str(rules)] if sections else []
+    command.append(str(place / "nbval.ipynb"))
+    try:
+        # A pattern that backtracks never ends in nbval.
+        subprocess.run(command, env=environment, cwd=place, timeout=SECONDS, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=False)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "no end"
     if not report.exists():
-        return set()
-    bad, seen = set(), set()
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        for pair in pairs:
-            if any(value.startswith((f"{pair.name}/nbval", f"{pair.name}.nbval")) for value in case.attrib.values()):
-                seen.add(pair.name)
-                if case.find("failure") is not None or case.find("error") is not None:
-                    bad.add(pair.name)
+        raise RuntimeError(f"nbval wrote no report about '{pair.name}'")
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     # pytest reports success for a notebook without cells.
-    empty = {pair.name for pair in pairs if not pair.run["cells"]}
-    return (seen | empty) - bad
+    is_bad = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    return "failed" if is_bad else "passed"
 
 
 def passed_by_papermill(directory: Path, pairs: list[Pair], environment: dict[str, str]) -> set[str]:
@@ -148,8 +144,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         environment = prepare(directory, pairs)
-        nbval = passed_by_nbval(directory, pairs, environment)
+        outcomes = passed_by_nbval(directory, pairs, environment)
         papermill = passed_by_papermill(directory, pairs, environment)
+    nbval = {name for name, outcome in outcomes.items() if outcome == "passed"}
     print(f"{'pairs that must fail':<22} {'all':>5} {'runner':>8} {'nbval':>8} {'papermill':>10}")
     for label in [*GROUPS, "other outputs", "all"]:
         names = {pair.name for pair in pairs if label in (group(pair), "all")}
@@ -157,6 +154,8 @@ def main() -> int:
         print(f"{label:<22} {len(names):>5} {counts[0]:>8} {counts[1]:>8} {counts[2]:>10}")
     if arguments.names:
         print("passed by nbval:", ", ".join(sorted(nbval)))
+    endless = sorted(name for name, outcome in outcomes.items() if outcome == "no end")
+    print(f"nbval did not end within {SECONDS} s for {len(endless)} pairs: {', '.join(endless)}".rstrip(": "))
     false_failures = [pair.name for pair in PAIRS if not pair.must_fail and judged(pair)[0] is not None]
     print(f"runner: {len(ours)} false successes, {len(false_failures)} false failures {false_failures or ''}".rstrip())
     return 1 if ours or len(false_failures) > 2 else 0

@@ -88,7 +88,7 @@ def run(
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(RUNNER),
     } | (environment or {})
-    supervisor = subprocess.Popen([sys.executable, "-m", "tests.supervisor", str(link)], env=variables, cwd=RUNNER)
+    supervisor = subprocess.Popen(supervisor_command(directory, variables), env=variables, cwd=RUNNER)
     try:
         command = [sys.executable, "-m", "notebook_runner"]
         with subprocess.Popen(command, env=variables, cwd=RUNNER, stdout=PIPE, stderr=PIPE, text=True) as runner:
@@ -103,6 +103,28 @@ def run(
         supervisor.kill()
     report = json.loads((directory / "report").read_bytes()) if (directory / "report").exists() else {}
     return Ended(runner.returncode, code, report, log, errors, unframed(log, report), link)
+
+
+def supervisor_command(directory: Path, variables: dict[str, str]) -> list[str]:
+    """Returns the command of the supervisor, and adds its variables."""
+    link = directory / "link"
+    program = os.environ.get("STEP_PROGRAM")
+    # The supervisor of the product has no switches for tests.
+    if program is None or any(name.startswith("SUPERVISOR_") for name in variables):
+        return [sys.executable, "-m", "tests.supervisor", str(link)]
+    home = directory / "home"
+    home.mkdir()
+    variables |= {"HOME": str(home), "ORCHESTRATOR_LINK": str(link), "ORCHESTRATOR_DIRECTORY": str(RUNNER)}
+    replay = directory / "jupyter" / "kernels" / "replay"
+    replay.mkdir(parents=True)
+    argv = [sys.executable, "-m", "tests.replay_kernel", "{connection_file}"]
+    (replay / "kernel.json").write_text(json.dumps({"argv": argv}))
+    python = replay.parent / "python3"
+    python.mkdir()
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (python / "kernel.json").write_text(json.dumps({"argv": argv}))
+    variables["JUPYTER_PATH"] = str(directory / "jupyter")
+    return [str(Path(program).resolve()), "kernel"]
 
 
 def unframed(log: str, report: dict[str, Any]) -> dict[str, Any] | None:

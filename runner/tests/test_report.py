@@ -75,7 +75,8 @@ def test_a_secret_with_many_lines_is_masked_quickly(tmp_path: Path) -> None:
     start = time.process_time()
     masked = report.Mask(tmp_path).text("an ordinary text " * 100_000 + lines[7])
     assert masked.endswith("text ***")
-    assert time.process_time() - start < 10
+    # Five seconds of CPU time were seen, nearly all to compile the pattern.
+    assert time.process_time() - start < 30
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 //!   [`addition::Addition`]s that a test needs;
 //! - [`audit`] reads the requests that the API server logged;
 //! - [`machine`] compares the machine before and after a cluster;
-//! - [`operator_image`] builds the images of the product for its nodes.
+//! - [`operator_image`] and [`runner_image`] build the images of the product for its nodes.
 //!
 //! For tests only: no release contains it. `testkit` builds on it.
 
@@ -24,5 +24,6 @@ pub mod machine;
 pub mod operator_image;
 pub mod parts;
 pub mod process;
+pub mod runner_image;
 pub mod tools;
 pub mod wait;

@@ -21,14 +21,14 @@ use crate::{
     images::{self, DECLARATION, Image},
     layout,
     lock::Lock,
-    process,
+    process, runner_image,
 };
 
 /// Of the chart too: its `appVersion` is the tag that it looks for.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The chart's default: a name under which nothing can be pulled from anywhere. An image that was
 /// not loaded does not start, instead of being somebody else's.
-const REGISTRY: &str = "localhost";
+pub(crate) const REGISTRY: &str = "localhost";
 /// Where people and the README find the newest one, from the repository.
 const ARCHIVE: &str = "target/image/orchestrator.tar";
 const TOOLBOX_ARCHIVE: &str = "target/image/orchestrator-toolbox.tar";
@@ -60,16 +60,27 @@ pub struct Built {
     pub reference: String,
 }
 
-/// Builds the operator's image, or that of the steps, and prints where it is.
+/// An image of the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// The operator.
+    Operator,
+    /// The steps in Pods.
+    Toolbox,
+    /// The notebook runner.
+    Runner,
+}
+
+/// Builds an image of the product, and prints its location.
 ///
 /// # Errors
 /// When it cannot be built.
-pub fn run(toolbox: bool) -> Result<()> {
+pub fn run(product: Product) -> Result<()> {
     let start = Instant::now();
-    let (Built { archive, reference }, place) = if toolbox {
-        (build_toolbox()?, TOOLBOX_ARCHIVE)
-    } else {
-        (build()?, ARCHIVE)
+    let (Built { archive, reference }, place) = match product {
+        Product::Operator => (build()?, ARCHIVE),
+        Product::Toolbox => (build_toolbox()?, TOOLBOX_ARCHIVE),
+        Product::Runner => (runner_image::build()?, runner_image::ARCHIVE),
     };
     let megabytes = fs::metadata(archive)?.len() as f64 / 1e6;
     println!(
@@ -119,7 +130,7 @@ pub fn build_toolbox() -> Result<Built> {
 
 /// Copies an archive to where it is told to be. Aside first: a reader sees the whole old one or the
 /// whole new one.
-fn placed(built: &Path, place: &str) -> Result<PathBuf> {
+pub(crate) fn placed(built: &Path, place: &str) -> Result<PathBuf> {
     let archive = layout::repository().join(place);
     let aside = archive.with_extension("new");
     fs::copy(built, &aside)
@@ -129,7 +140,7 @@ fn placed(built: &Path, place: &str) -> Result<PathBuf> {
 }
 
 /// Where images are built, by one at a time.
-fn work_folder() -> Result<(PathBuf, Lock)> {
+pub(crate) fn work_folder() -> Result<(PathBuf, Lock)> {
     let archive = layout::repository().join(ARCHIVE);
     let folder = archive
         .parent()

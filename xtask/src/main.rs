@@ -8,13 +8,14 @@
 
 mod ci;
 mod generate;
+mod runner;
 mod suites;
 mod wording;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
-use testbed::operator_image;
+use testbed::operator_image::{self, Product};
 
 /// Every task of the project, one command each.
 #[derive(Parser)]
@@ -56,6 +57,14 @@ enum Task {
         /// Instead, the image of the steps around a DocsRun's agent; needs root and the network
         #[arg(long)]
         toolbox: bool,
+        /// Instead, the image of the notebook runner; needs root and the network
+        #[arg(long, conflicts_with = "toolbox")]
+        runner: bool,
+    },
+    /// The notebook runner; needs Python and the network
+    Runner {
+        #[command(subcommand)]
+        task: RunnerTask,
     },
     /// The product as its users have it, on a real cluster
     #[command(disable_help_flag = true)]
@@ -81,6 +90,16 @@ enum Task {
     Testbed(PassedOn),
 }
 
+#[derive(Subcommand)]
+enum RunnerTask {
+    /// Run its tests with the supervisor of the product, and compare it with nbval and papermill
+    Test {
+        /// Leave the comparison out, which takes ten minutes
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
 /// Arguments that the program of the suites reads.
 #[derive(Args)]
 struct PassedOn {
@@ -96,7 +115,17 @@ fn main() -> ExitCode {
         Task::Ci { whole, report } => ci::ci(whole, report),
         Task::Generate { check } => generate::run(check),
         Task::Wording => wording::run(),
-        Task::Image { toolbox } => operator_image::run(toolbox).map(|()| ExitCode::SUCCESS),
+        Task::Image { toolbox, runner } => {
+            let product = match (toolbox, runner) {
+                (true, _) => Product::Toolbox,
+                (false, true) => Product::Runner,
+                (false, false) => Product::Operator,
+            };
+            operator_image::run(product).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Runner {
+            task: RunnerTask::Test { quick },
+        } => runner::test(quick),
         Task::Test(passed) => suites::run("test", &passed.arguments),
         Task::Unit(passed) => suites::run("unit", &passed.arguments),
         Task::E2e(passed) => suites::run("e2e", &passed.arguments),

@@ -37,6 +37,7 @@ use crate::{GROUP, names};
 
 mod apps;
 mod children;
+mod notebooks;
 mod rollbacks;
 mod task_operator;
 mod tenant_namespaces;
@@ -44,6 +45,7 @@ mod tenants;
 mod upgrades;
 
 pub use apps::{app_operator, app_roles, apps};
+pub use notebooks::{notebook_authors, notebook_operator};
 pub use rollbacks::{rollback_authors, rollback_operator};
 pub(crate) use task_operator::own_lease;
 pub use task_operator::task_operator;
@@ -109,6 +111,21 @@ pub(crate) fn of_apps() -> Policies {
         policies: apps(),
         operator_policies: app_operator(),
         user_roles: app_roles(),
+        shared: Vec::new(),
+    }
+}
+
+/// Returns the policies and roles of the notebooks operator. No installation has them yet. Until its kind is in the table
+/// of kinds, the policies of the tasks operator protect the labels of its children.
+pub(crate) fn of_notebooks() -> Policies {
+    let kinds = crate::notebooks::OPERATOR.plurals();
+    Policies {
+        policies: notebook_authors(),
+        operator_policies: notebook_operator(crate::notebooks::OPERATOR.lease),
+        user_roles: vec![
+            role("view", &["view"], vec![rule(GROUP, &kinds, READ)]),
+            role("edit", &["admin", "edit"], vec![rule(GROUP, &kinds, WRITE)]),
+        ],
         shared: Vec::new(),
     }
 }

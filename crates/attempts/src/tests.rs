@@ -242,6 +242,7 @@ impl Scene {
             step,
             container,
             main_exit: (step == Step::After).then(Exit::default),
+            beside: None,
             doubt: None,
             stuck: None,
             image_id: None,

@@ -92,6 +92,8 @@ pub struct PodView {
     pub doubt: Option<(Step, Exit)>,
     /// Reason and message why the container after the main one does not start, if something prevents it.
     pub stuck: Option<Reported>,
+    /// State of a container that runs beside the main one, of kinds that have one. The kind sets it.
+    pub beside: Option<ContainerState>,
     /// ID of the main container's image that really runs.
     pub image_id: Option<String>,
     /// Hash of the content that the Pod runs.
@@ -146,6 +148,7 @@ impl PodView {
             main_exit,
             doubt,
             stuck: waits.filter(|reported| step == Step::After && !is_calm(&reported.reason)),
+            beside: None,
             image_id: Some(main.image_id).filter(|id| !id.is_empty()),
             content: content("Pod", pod),
             foreign: false,

@@ -171,22 +171,30 @@ fn fetch(input: &BuildInput<'_>) -> core::Container {
         mount("inputs", INPUTS, false),
         mount("orchestrator", "/orchestrator", false),
     ];
+    // Without a golden notebook, its variables are empty.
+    let golden = spec.golden_notebook.as_ref();
+    let golden_url = golden.and_then(|golden| golden.git.as_ref());
+    let golden_credentials = if golden_secret(input).is_some() {
+        mounts.push(mount("golden-credentials", GOLDEN_CREDENTIALS, true));
+        GOLDEN_CREDENTIALS
+    } else {
+        ""
+    };
     let mut environment = vec![
         ("STEP_URL", spec.notebook.git.url.clone()),
         ("STEP_COMMIT", text(&status.commit)),
         ("STEP_NOTEBOOK", spec.notebook.path.clone()),
+        ("STEP_GOLDEN_COMMIT", text(&status.golden_commit)),
+        (
+            "STEP_GOLDEN_NOTEBOOK",
+            golden.map_or_else(String::new, |golden| golden.path.clone()),
+        ),
+        (
+            "STEP_GOLDEN_URL",
+            golden_url.map_or_else(String::new, |git| git.url.clone()),
+        ),
+        ("STEP_GOLDEN_CREDENTIALS", golden_credentials.to_owned()),
     ];
-    if let Some(golden) = &spec.golden_notebook {
-        environment.push(("STEP_GOLDEN_COMMIT", text(&status.golden_commit)));
-        environment.push(("STEP_GOLDEN_NOTEBOOK", golden.path.clone()));
-        if let Some(git) = &golden.git {
-            environment.push(("STEP_GOLDEN_URL", git.url.clone()));
-        }
-    }
-    if golden_secret(input).is_some() {
-        mounts.push(mount("golden-credentials", GOLDEN_CREDENTIALS, true));
-        environment.push(("STEP_GOLDEN_CREDENTIALS", GOLDEN_CREDENTIALS.to_owned()));
-    }
     environment.extend(step::environment(
         &job.metadata,
         &settings.step,

@@ -8,8 +8,9 @@
 use api::{Reason, notebooks::notebook_reason, status::bounded, tasks::Evidence};
 use attempts::{
     AttemptResult, describe_pod, evidence,
-    view::{ContainerState, Exit, PodView, Step},
+    view::{Exit, PodView, Step},
 };
+use git::fetch::FetchReport;
 use pods::{StartFailure, after_colon};
 
 use crate::report::{Counts, Identity, Outcome, Report, invalid};
@@ -20,12 +21,10 @@ const QUOTE: usize = 400;
 /// Everything that the result of an attempt depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
-    /// Pod of the attempt.
+    /// Pod of the attempt, with the state of its runner.
     pub pod: &'a PodView,
     /// End of the kernel's container, or of `fetch` if that failed.
     pub exit: &'a Exit,
-    /// State of the container `runner` of this Pod.
-    pub runner: Option<&'a ContainerState>,
     /// Message of the Job if it failed, or `None` if it is complete.
     pub failure: Option<&'a str>,
     /// The run that the report must be about.
@@ -50,12 +49,16 @@ pub fn evaluate(attempt: &Attempt<'_>) -> AttemptResult {
 /// Returns the report of an attempt that ended, if it is valid.
 #[must_use]
 pub fn report(attempt: &Attempt<'_>) -> Option<Report> {
-    let exit = attempt.runner?.exit()?;
+    let exit = runner_exit(attempt)?;
     let report = Report::read(&exit.message, attempt.pod.containers, &attempt.identity);
     match report {
         Ok(report) if report.outcome != Outcome::Incomplete => Some(report),
         Ok(_) | Err(_) => None,
     }
+}
+
+fn runner_exit<'a>(attempt: &Attempt<'a>) -> Option<&'a Exit> {
+    attempt.pod.beside.as_ref()?.exit()
 }
 
 fn fetch_failed(attempt: &Attempt<'_>) -> (Reason, String) {
@@ -65,7 +68,7 @@ fn fetch_failed(attempt: &Attempt<'_>) -> (Reason, String) {
             format!("{name}: the container 'fetch' used more memory than its limit and was killed");
         return (Reason::OOMKilled, message);
     }
-    if let Some(git::Report::Failed { reason, message }) = git::Report::read(&exit.message) {
+    if let Some(FetchReport::Failed { reason, message }) = FetchReport::read(&exit.message) {
         let reason = notebook_reason(reason.as_str()).unwrap_or(Reason::CloneFailed);
         return (reason, message);
     }
@@ -79,7 +82,7 @@ fn fetch_failed(attempt: &Attempt<'_>) -> (Reason, String) {
 /// Evaluates an attempt after the end of its kernel.
 fn ended(attempt: &Attempt<'_>) -> (Reason, String) {
     let name = describe_pod(attempt.pod);
-    let Some(runner) = attempt.runner.and_then(ContainerState::exit) else {
+    let Some(runner) = runner_exit(attempt) else {
         let message = format!("{name} does not report how its container 'runner' ended");
         return kernel_failed(attempt, None).unwrap_or((Reason::ResultMissing, message));
     };
@@ -124,7 +127,7 @@ fn ended(attempt: &Attempt<'_>) -> (Reason, String) {
 }
 
 /// Returns whether something asked the Pod to stop before the runner ended.
-fn was_stopped(pod: &PodView, runner: &Exit) -> bool {
+pub(crate) fn was_stopped(pod: &PodView, runner: &Exit) -> bool {
     let is_before = |asked: api::Timestamp| {
         // The kubelet deletes a stopped Pod once more, without grace. That hides the time of the first request.
         pod.stop_by == Some(asked) || runner.finished.is_none_or(|finished| asked <= finished)

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use api::{
-    Reason,
+    Reason, Status,
     external::Reply,
-    notebooks::{GitSource, NotebookValidationJobSpec},
+    notebooks::{GitSource, NotebookValidationJob, NotebookValidationJobSpec},
 };
 use git::refs::Reference;
 
@@ -76,6 +76,31 @@ pub fn request(source: &GitSource) -> Option<RefsRequest> {
         Ok(Reference::Name(name)) => (vec![name.clone()], vec![name]),
     };
     Some(RefsRequest { branches, tags })
+}
+
+/// The requests that a job needs now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// Request to the notebook's repository.
+    pub notebook: Option<RefsRequest>,
+    /// Request to the golden notebook's own repository.
+    pub golden: Option<RefsRequest>,
+}
+
+/// Returns the requests that a job needs now. A job whose commits are recorded, or that starts nothing, needs none.
+#[must_use]
+pub fn questions(job: &NotebookValidationJob) -> Questions {
+    let status = job.status.as_ref();
+    let is_recorded = status.is_some_and(|status| status.commit.is_some() || status.is_over());
+    let is_held = job.spec.suspend || job.spec.cancel;
+    if is_recorded || is_held || job.metadata.deletion_timestamp.is_some() {
+        return Questions::default();
+    }
+    let golden = job.spec.golden_notebook.as_ref();
+    Questions {
+        notebook: request(&job.spec.notebook.git),
+        golden: golden.and_then(|golden| request(golden.git.as_ref()?)),
+    }
 }
 
 /// Returns the commit of a reference.
@@ -222,6 +247,48 @@ mod tests {
             resolve(&source(TAG), None),
             Resolved::Commit(TAG.to_owned())
         );
+    }
+
+    /// R61: a job asks only while it needs the response, and each repository has its own request.
+    #[test]
+    fn only_a_job_that_waits_for_its_commits_asks() {
+        let job = |changes: serde_json::Value| -> NotebookValidationJob {
+            let mut job = serde_json::json!({
+                "apiVersion": "orchestrator.io/v1alpha1", "kind": "NotebookValidationJob",
+                "metadata": { "name": "nb", "namespace": "team" },
+                "spec": {
+                    "notebook": { "git": { "url": "https://a.example/a", "ref": "main" }, "path": "a.ipynb" },
+                    "goldenNotebook": { "path": "b.ipynb", "git": { "url": "https://b.example/b", "ref": "refs/tags/v1" } },
+                    "podConfig": { "containerImage": "i" },
+                },
+            });
+            for (path, value) in changes.as_object().unwrap() {
+                let (parent, key) = path.rsplit_once('/').unwrap();
+                job.pointer_mut(parent).unwrap()[key] = value.clone();
+            }
+            serde_json::from_value(job).unwrap()
+        };
+        let asked = questions(&job(serde_json::json!({})));
+        assert_eq!(asked.notebook.unwrap().branches, ["main"]);
+        let golden = asked.golden.unwrap();
+        assert_eq!((golden.branches.len(), golden.tags.len()), (0, 1));
+        for changes in [
+            serde_json::json!({ "/spec/suspend": true }),
+            serde_json::json!({ "/spec/cancel": true }),
+            serde_json::json!({ "/metadata/deletionTimestamp": "2026-01-01T00:00:00Z" }),
+            serde_json::json!({ "/status": { "commit": BRANCH } }),
+            serde_json::json!({ "/status": { "phase": "Failed" } }),
+        ] {
+            assert_eq!(
+                questions(&job(changes.clone())),
+                Questions::default(),
+                "{changes}"
+            );
+        }
+        let same = questions(&job(
+            serde_json::json!({ "/spec/goldenNotebook": { "path": "b.ipynb" } }),
+        ));
+        assert_eq!(same.golden, None);
     }
 
     #[test]

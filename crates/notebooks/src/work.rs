@@ -81,7 +81,6 @@ impl<'a> Validation<'a> {
         Attempt {
             pod,
             exit,
-            runner: self.world.runners.get(&pod.uid),
             failure,
             identity: Identity {
                 uid: self.job.metadata.uid.as_deref().unwrap_or_default(),

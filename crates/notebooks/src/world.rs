@@ -1,16 +1,15 @@
 //! The observed state that decisions about a NotebookValidationJob depend on.
 
-use std::collections::BTreeMap;
-
+use api::notebooks::NOTEBOOK_VALIDATION_JOB;
 use attempts::{
     Cleanup, Container, Containers, World,
     step::StepSettings,
-    view::{ContainerState, PodView},
+    view::{ContainerState, JobView, PodView, Step},
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use pods::ContainerView;
 
-use crate::sources::Responses;
+use crate::{sources::Responses, work::ONLY_VERSION};
 
 /// Name of the container that fetches the notebooks.
 pub const FETCH: &str = "fetch";
@@ -19,7 +18,7 @@ pub const KERNEL: &str = "kernel";
 /// Name of the container that drives the kernel and reports.
 pub const RUNNER: &str = "runner";
 
-/// Containers of a validation Pod. The runner runs beside the kernel, so it is not one of these: see [`observe`].
+/// Containers of a validation Pod. The runner runs beside the kernel, so it is not one of these: see [`pod_view`].
 pub static CONTAINERS: Containers = Containers {
     before: Some(Container {
         name: FETCH,
@@ -39,6 +38,8 @@ pub struct NotebookSettings {
     pub runner_image: String,
     /// Maximum size of the compressed result, in bytes.
     pub max_result_bytes: u32,
+    /// Whether to accept a Pod that runs other content than its Job specifies.
+    pub accept_changed_pods: bool,
     /// Cleanup of Jobs after the end.
     pub cleanup: Cleanup,
 }
@@ -53,6 +54,7 @@ impl Default for NotebookSettings {
             )
             .to_owned(),
             max_result_bytes: 64 * 1024,
+            accept_changed_pods: false,
             cleanup: Cleanup::default(),
         }
     }
@@ -63,25 +65,23 @@ impl Default for NotebookSettings {
 pub struct NotebookWorld {
     /// Jobs and Pods of the job.
     pub children: World,
-    /// States of the containers `runner`, by the UID of their Pod.
-    pub runners: BTreeMap<String, ContainerState>,
     /// Responses of the Git servers.
     pub responses: Responses,
     /// The operator's configuration.
     pub settings: NotebookSettings,
 }
 
-/// Reads a validation Pod: its view, and the state of its runner.
+/// Reads a validation Pod, with the state of its runner.
 ///
 /// # Guarantees
 /// The kernel counts as running until the runner has ended, too. Otherwise a kernel that ends first would be a result
-/// without a report.
+/// without a report. Both states come from one version of the Pod.
 #[must_use]
-pub fn observe(pod: &Pod) -> (PodView, ContainerState) {
+pub fn pod_view(pod: &Pod) -> PodView {
     let mut view = PodView::new(pod, &CONTAINERS);
     let runner = ContainerView::find(pod, RUNNER).unwrap_or_default().state;
     if let ContainerState::Ended(exit) = &view.container
-        && view.step == attempts::view::Step::Main
+        && view.step == Step::Main
         && runner.exit().is_none()
         && !view.phase.is_over()
     {
@@ -89,5 +89,14 @@ pub fn observe(pod: &Pod) -> (PodView, ContainerState) {
             since: exit.started,
         };
     }
-    (view, runner)
+    view.beside = Some(runner);
+    view
+}
+
+/// Reads a Job of a validation. A validation has no versions.
+#[must_use]
+pub fn job_view(job: &Job) -> JobView {
+    let mut view = JobView::new(job, &[NOTEBOOK_VALIDATION_JOB.resource]);
+    view.version.get_or_insert(ONLY_VERSION);
+    view
 }

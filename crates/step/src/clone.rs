@@ -10,7 +10,7 @@ use rustix::{
 
 use crate::{
     command::{Git, SHORT},
-    failure::Failure,
+    failure::{Failure, Step},
     progress::ProgressLog,
     repository::Place,
     settings::Settings,
@@ -76,24 +76,25 @@ pub(crate) fn place(settings: &Settings) -> Place<'_> {
     }
 }
 
-/// Checks that the agent's directory is new or empty. Files of an earlier attempt may come from the agent.
+/// Checks that the directory for the agent, or for the kernel, is new or empty. Files of an earlier attempt may come from
+/// the agent.
 ///
 /// # Errors
 /// When the directory is not empty, or cannot be created or read.
-pub(crate) fn check_empty(settings: &Settings) -> Result<(), Failure> {
-    let path = settings.source.display();
-    let failed = |what: String| settings.common.step.failed(what);
-    match fs::create_dir(&settings.source) {
+pub(crate) fn check_empty(source: &Path, step: Step) -> Result<(), Failure> {
+    let path = source.display();
+    let failed = |what: String| step.failed(what);
+    match fs::create_dir(source) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed(format!("cannot make the folder '{path}': {error}"))),
     }
-    let mut entries = fs::read_dir(&settings.source)
+    let mut entries = fs::read_dir(source)
         .map_err(|error| failed(format!("cannot read the folder '{path}': {error}")))?;
     match entries.next() {
         None => Ok(()),
         Some(_) => Err(failed(format!(
-            "the folder '{path}' for the agent is not empty: an earlier try left files there"
+            "the folder '{path}' is not empty: an earlier try left files there"
         ))),
     }
 }

@@ -8,6 +8,7 @@ pub(crate) enum Step {
     Clone,
     Publish,
     Commit,
+    Fetch,
 }
 
 impl Step {
@@ -17,6 +18,7 @@ impl Step {
             "clone" => Some(Step::Clone),
             "publish" => Some(Step::Publish),
             "commit" => Some(Step::Commit),
+            "fetch" => Some(Step::Fetch),
             _ => None,
         }
     }
@@ -24,7 +26,7 @@ impl Step {
     /// Creates a failure without a specific reason.
     pub(crate) fn failed(self, message: impl Into<String>) -> Failure {
         let reason = match self {
-            Step::Clone => Reason::CloneFailed,
+            Step::Clone | Step::Fetch => Reason::CloneFailed,
             // The report of a commit has its own reasons, see `crate::edits`.
             Step::Publish | Step::Commit => Reason::PublishFailed,
         };

@@ -1,6 +1,7 @@
 //! The steps of a DocsRun's Pod before and after the agent: `step clone` and `step publish`. Also
 //! `step commit`, which edits versions in a repository for an upgrade, and `step probe`, which tries
-//! connections for the isolation check of a Tenant.
+//! connections for the isolation check of a Tenant. For notebooks, `step fetch` fetches a notebook with its
+//! golden notebook, and `step kernel` supervises the kernel in the user's image.
 //!
 //! ```text
 //! clone (our image, credentials) ──▶ agent (the user's image) ──▶ publish (our image, credentials)
@@ -10,7 +11,8 @@
 //! All settings are environment variables (`STEP_*`). The real `git` and `ssh` do all work with Git. The
 //! step reports its result with a [`git::Report`] in the file `STEP_REPORT`, and with the exit code. The
 //! code is 0 for success, also without changes, and 1 for a failure. `step commit` gets a
-//! [`git::edits::Request`] and reports a [`git::edits::CommitReport`].
+//! [`git::edits::Request`] and reports a [`git::edits::CommitReport`]. `step fetch` reports a
+//! [`git::fetch::FetchReport`].
 //!
 //! Guarantees: no file of the agent is executed, followed or read as configuration. A secret is neither in
 //! an argument nor in the report nor in the output. Every wait, read and write on the disk is bounded.
@@ -29,7 +31,9 @@ mod command;
 mod commit;
 mod edits;
 mod failure;
+mod fetch;
 mod git_errors;
+mod kernel;
 mod names;
 mod plan;
 mod probe;
@@ -86,6 +90,9 @@ pub fn run(
     if arguments.first().is_some_and(|name| name == "probe") {
         return tried(&environment, out);
     }
+    if arguments.first().is_some_and(|name| name == "kernel") {
+        return supervised(&environment, out);
+    }
     if arguments.first().is_some_and(|name| name == "bind") {
         return bound(out);
     }
@@ -96,7 +103,7 @@ pub fn run(
     let Some(step) = step else {
         return told(
             out,
-            "usage: step clone|publish|commit, with settings in STEP_* variables, or step probe, in PROBE_*, or step bind",
+            "usage: step clone|publish|commit|fetch, with settings in STEP_* variables, step probe, in PROBE_*, step kernel, in ORCHESTRATOR_*, or step bind",
         );
     };
     let Some(report) = environment.get(&OsString::from(REPORT)).map(PathBuf::from) else {
@@ -111,6 +118,10 @@ pub fn run(
         Step::Commit => {
             let done = commit_step(&environment, start, out);
             (done.write(), edits::has_failed(&done))
+        }
+        Step::Fetch => {
+            let done = fetch::run(&environment, start, out);
+            (done.write(), fetch::has_failed(&done))
         }
     };
     // The file belongs to the kubelet, so it is not replaced.
@@ -162,6 +173,19 @@ fn tried(environment: &Environment, out: &mut dyn Write) -> ExitCode {
     match write_in_place(&path, &text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => told(out, &format!("cannot write '{}': {error}", path.display())),
+    }
+}
+
+/// Runs a kernel beside its runner.
+fn supervised(environment: &Environment, out: &mut dyn Write) -> ExitCode {
+    if let Err(error) = signals::end_on_terminate() {
+        return told(out, &format!("cannot wait for signals: {error}"));
+    }
+    let ended = kernel::run(environment, &mut ProgressLog::new(out, "kernel"));
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => told(out, &error),
     }
 }
 
@@ -310,11 +334,11 @@ fn prepare(
 ) -> Result<Git, Failure> {
     let step = settings.common.step;
     let repository = match step {
-        Step::Publish | Step::Commit => folder.join("repository.git"),
+        Step::Publish | Step::Commit | Step::Fetch => folder.join("repository.git"),
         Step::Clone => {
             // The agent may run as another user of the same group.
             umask(Mode::from_raw_mode(0o002));
-            clone::check_empty(settings)?;
+            clone::check_empty(&settings.source, step)?;
             match clone::place(settings) {
                 Place::Bare => folder.join("repository.git"),
                 Place::With(source) => source.join(".git"),
@@ -325,7 +349,9 @@ fn prepare(
     let (folders, disk_bytes) = match step {
         Step::Clone => (vec![folder.to_owned(), settings.source.clone()], allowed),
         // The agent's files need space in addition to the repository, also in packed form.
-        Step::Publish | Step::Commit => (vec![folder.to_owned()], allowed + 2 * LIMITS.total_bytes),
+        Step::Publish | Step::Commit | Step::Fetch => {
+            (vec![folder.to_owned()], allowed + 2 * LIMITS.total_bytes)
+        }
     };
     let layout = Layout {
         repository,

@@ -1,5 +1,7 @@
 //! The step's settings: environment variables, checked once.
 
+mod fetch;
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -10,6 +12,8 @@ use std::{
 use git::{Commit, Networks, Reason, Url, edits::Request, refs};
 
 use crate::failure::{Failure, Step};
+
+pub(crate) use fetch::{FetchSettings, Golden};
 
 /// The variables of this process.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
@@ -42,7 +46,17 @@ pub(crate) struct Common {
 
 impl Common {
     fn read(read: &Reader<'_>, start: Instant) -> Result<Common, Failure> {
-        let url = read.url()?;
+        Self::of_server(read, start, "STEP_URL", "STEP_CREDENTIALS")
+    }
+
+    /// Reads the settings of a step with the server in the variables `url` and `credentials`.
+    fn of_server(
+        read: &Reader<'_>,
+        start: Instant,
+        url: &str,
+        credentials: &str,
+    ) -> Result<Common, Failure> {
+        let url = read.url(url)?;
         let networks = read.networks()?;
         networks
             .permits_name(url.host())
@@ -57,9 +71,9 @@ impl Common {
             run_uid: read.checked("STEP_RUN_UID", check_uid)?,
             run_name: read.checked("STEP_RUN_NAME", check_name)?,
             commit_time: read.number("STEP_COMMIT_TIME", 0, u64::from(u32::MAX))?,
-            credentials: match read.text("STEP_CREDENTIALS")? {
+            credentials: match read.text(credentials)? {
                 "" => None,
-                _ => Some(read.folder("STEP_CREDENTIALS")?),
+                _ => Some(read.folder(credentials)?),
             },
             disk_mib: read.number("STEP_LIMIT_MIB", 1, LARGEST_MIB)?,
             scratch: read.folder("STEP_SCRATCH")?,
@@ -182,11 +196,10 @@ impl Reader<'_> {
         Ok(text.to_owned())
     }
 
-    fn url(&self) -> Result<Url, Failure> {
-        const NAME: &str = "STEP_URL";
+    fn url(&self, name: &str) -> Result<Url, Failure> {
         let plain_http = self.truth("STEP_PLAIN_HTTP")?;
-        Url::parse(self.text(NAME)?, plain_http)
-            .map_err(|error| self.wrong(NAME, &error.to_string()))
+        Url::parse(self.text(name)?, plain_http)
+            .map_err(|error| self.wrong(name, &error.to_string()))
     }
 
     fn networks(&self) -> Result<Networks, Failure> {

@@ -25,7 +25,7 @@ mod reasons;
 mod rules;
 mod status;
 
-use crate::Reason;
+use crate::{Reason, kinds::OperatorRow, policy};
 
 pub use checks::{
     Checks, Comparison, CustomPattern, ExpectedOutput, Level, Normalizer, Strategy, Validation,
@@ -45,6 +45,18 @@ pub use status::{
     validation_intent,
 };
 
+/// The row of the notebooks operator. It is not in the table of kinds, so no chart installs the operator.
+pub const OPERATOR: OperatorRow = OperatorRow {
+    name: "notebooks",
+    summary: "Notebooks that are executed and compared",
+    lease: permissions::LEASE,
+    needs_all_namespaces: None,
+    kinds: &[NOTEBOOK_VALIDATION_JOB],
+    permissions: PERMISSIONS,
+    policies: policy::of_notebooks,
+    reasons: reasons::REASONS,
+};
+
 /// Returns the reason of this name of a NotebookValidationJob, or `None` if this release does not know it. The reasons
 /// of the kind are not in the table of kinds, because the kind is not.
 #[must_use]
@@ -59,6 +71,29 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// The operator is complete except for the table: it has a CRD, permissions, policies and roles.
+    #[test]
+    fn the_operator_is_ready_for_the_table_but_not_in_it() {
+        assert!(!crate::kinds::OPERATORS.contains(&&OPERATOR));
+        assert_eq!(OPERATOR.plurals(), ["notebookvalidationjobs"]);
+        assert_eq!(OPERATOR.crds().len(), 1);
+        let policies = (OPERATOR.policies)();
+        assert_eq!(policies.policies.len(), 1);
+        assert_eq!(policies.operator_policies.len(), 5);
+        for role in policies.user_roles {
+            for rule in role.rules.unwrap() {
+                assert_eq!(
+                    rule.resources,
+                    Some(vec!["notebookvalidationjobs".to_owned()])
+                );
+            }
+        }
+        let leases = PERMISSIONS
+            .iter()
+            .filter(|one| one.names == [permissions::LEASE]);
+        assert_eq!(leases.count(), 1);
+    }
 
     #[test]
     fn each_reason_of_a_notebook_explains_itself_and_is_found() {

@@ -6,7 +6,7 @@ use crate::{
     rbac::{Permission, permissions},
 };
 
-const LEASE: &str = "orchestrator-notebooks";
+pub(super) const LEASE: &str = "orchestrator-notebooks";
 
 /// The permissions of the notebooks operator.
 pub const PERMISSIONS: &[Permission] = permissions! {

@@ -32,7 +32,7 @@ use crate::{GROUP, names, tasks};
 const CHANGES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 
 /// Namespaces of the control plane. They are protected unless an installation sets another list.
-const SYSTEM_NAMESPACES: &[&str] = &["kube-node-lease", "kube-public", "kube-system"];
+pub(super) const SYSTEM_NAMESPACES: &[&str] = &["kube-node-lease", "kube-public", "kube-system"];
 
 /// Returns the bounds of the operator of runs. The installation must add the condition
 /// [`super::by_user`] to each policy, and put its own name before the policy's name.
@@ -41,7 +41,7 @@ pub fn task_operator() -> Vec<ValidatingAdmissionPolicy> {
     vec![
         own_children(),
         own_jobs(),
-        own_pods(),
+        own_pods(&["TaskRun", "DocsRun"]),
         own_runs(),
         own_lease(tasks::OPERATOR.lease),
     ]
@@ -233,9 +233,9 @@ const MUTABLE_POD_FIELDS: &[&str] = &[
     "tolerations",
 ];
 
-/// Admits only the limit of a Pod (`spec.activeDeadlineSeconds`), which ends the Pod and keeps its log. The API server
-/// rejects a higher limit and its removal.
-fn own_pods() -> ValidatingAdmissionPolicy {
+/// Admits only the limit of a Pod of these kinds (`spec.activeDeadlineSeconds`), which ends the Pod and keeps its log.
+/// The API server rejects a higher limit and its removal.
+pub(super) fn own_pods(kinds: &[&str]) -> ValidatingAdmissionPolicy {
     let same = |path: &str| format!("object.{path} == oldObject.{path}");
     let all = |paths: &mut dyn Iterator<Item = String>| {
         paths
@@ -254,8 +254,9 @@ fn own_pods() -> ValidatingAdmissionPolicy {
         vec![
             bound(
                 format!(
-                    "oldObject.metadata.?labels[?'{}'].orValue('') in ['TaskRun', 'DocsRun']",
-                    names::KIND
+                    "oldObject.metadata.?labels[?'{}'].orValue('') in {}",
+                    names::KIND,
+                    owned_list(kinds)
                 ),
                 &format!(
                     "changes Pods with the label '{}' of a run only",

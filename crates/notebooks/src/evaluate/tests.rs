@@ -1,11 +1,12 @@
 //! False successes that the operator itself must exclude. The names have the numbers of the specification.
 
 use api::Reason;
+use git::fetch::{FetchReason, NotebookReason};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::world::observe;
+use crate::world::pod_view;
 
 const IDENTITY: Identity<'static> = Identity {
     uid: "u",
@@ -60,12 +61,11 @@ fn pod(phase: &str, kernel: &Value, runner: &Value) -> Value {
 
 fn result(pod: &Value, failure: Option<&str>, has_golden: bool) -> AttemptResult {
     let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
-    let (view, runner) = observe(&pod);
+    let view = pod_view(&pod);
     let exit = view.container.exit().unwrap().clone();
     evaluate(&Attempt {
         pod: &view,
         exit: &exit,
-        runner: Some(&runner),
         failure,
         identity: IDENTITY,
         has_golden,
@@ -134,6 +134,37 @@ fn r64_a_run_without_a_readable_report_fails() {
         let runner = completed("runner", &message);
         let pod = pod("Succeeded", &completed("kernel", ""), &runner);
         assert_eq!(result(&pod, None, true).reason, reason, "{message}");
+    }
+}
+
+/// The report of `fetch` names the cause. Without one, no cause is guessed.
+#[test]
+fn a_failed_fetch_keeps_its_reason() {
+    let waiting = |name: &str| {
+        json!({
+            "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "waiting": { "reason": "PodInitializing" } },
+        })
+    };
+    let golden = FetchReason::Notebook(NotebookReason::GoldenNotFound);
+    let server = FetchReason::Git(git::Reason::RepositoryUnreachable);
+    for (message, reason) in [
+        (
+            FetchReport::failed(golden, "no file").write(),
+            Reason::GoldenNotFound,
+        ),
+        (
+            FetchReport::failed(server, "refused").write(),
+            Reason::RepositoryUnreachable,
+        ),
+        ("no report".to_owned(), Reason::CloneFailed),
+        (String::new(), Reason::CloneFailed),
+    ] {
+        let mut pod = pod("Failed", &waiting("kernel"), &waiting("runner"));
+        let fetch = container("fetch", 1, "Error", &message);
+        pod["status"]["initContainerStatuses"] = json!([fetch]);
+        let found = result(&pod, Some("failed"), true);
+        assert_eq!(found.reason, reason, "{message}: {}", found.message);
     }
 }
 
@@ -237,7 +268,7 @@ fn a_kernel_that_ends_before_the_runner_still_runs() {
         "state": { "running": { "startedAt": "2026-01-01T00:00:11Z" } },
     });
     let pod = pod("Running", &completed("kernel", ""), &runner);
-    let (view, runner) = observe(&serde_json::from_value(pod).unwrap());
+    let view = pod_view(&serde_json::from_value(pod).unwrap());
     assert!(view.container.running_since().is_some());
-    assert!(runner.exit().is_none());
+    assert!(view.beside.unwrap().exit().is_none());
 }

@@ -225,7 +225,7 @@ impl Run {
 
     /// Returns the report and the output of a step. Checks in every test that they contain no secret, and
     /// that the private directory is deleted.
-    fn checked(&self, output: &Output) -> (String, String) {
+    pub(crate) fn checked(&self, output: &Output) -> (String, String) {
         let report = fs::read_to_string(self.path("report")).unwrap();
         let text = format!(
             "{}{}",

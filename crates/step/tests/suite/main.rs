@@ -9,7 +9,11 @@ mod clone;
 #[cfg(test)]
 mod edits;
 #[cfg(test)]
+mod fetching;
+#[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod kernels;
 #[cfg(test)]
 mod publish;
 #[cfg(test)]

@@ -319,6 +319,7 @@ fn pod(rng: &mut Rng, index: u64) -> PodView {
     PodView {
         step: crate::view::Step::Main,
         main_exit: None,
+        beside: None,
         doubt: None,
         stuck: None,
         pod: pods::PodView {

@@ -412,6 +412,7 @@ impl Scene {
         self.world.children.pods.push(PodView {
             step: crate::view::Step::Main,
             main_exit: None,
+            beside: None,
             doubt: None,
             stuck: None,
             pod: pods::PodView {

@@ -354,6 +354,7 @@ impl Worker {
         PodView {
             step: crate::view::Step::Main,
             main_exit: None,
+            beside: None,
             doubt: None,
             stuck: None,
             pod: pods::PodView {

@@ -489,6 +489,7 @@ impl Worker {
             stuck: None,
             doubt: None,
             main_exit: (step == Step::After).then(|| exit(0, pod.created + PUBLISH, message)),
+            beside: None,
             image_id: None,
             content: None,
             foreign: false,
