@@ -175,7 +175,7 @@ mutants! {
         id: "relist-adds-only",
         class: "410 mishandled",
         words: "A second listing does not remove what is gone.",
-        seen_by: "delete, watch-jobs#2=500x4 with watch-jobs=gone-1; delete, watch-pods#2=500x4 with watch-pods=gone-2",
+        seen_by: "delete, watch-jobs=missed-deletion; delete, watch-pods=missed-deletion",
     }
     WatchErrorSilent {
         id: "watch-error-silent",
@@ -397,7 +397,7 @@ mutants! {
         id: "old-result-counts",
         class: "false success",
         words: "The Job of the old version counts for the new one.",
-        seen_by: "supersede",
+        seen_by: "revise",
     }
     PushUnconfirmed {
         id: "push-unconfirmed",

@@ -136,6 +136,9 @@ pub enum WatchFault {
     Cut(u32),
     /// After so many events the stream ends, and the next watch is answered with 410.
     Gone(u32),
+    /// The stream ends in place of the first deletion of an object of the play, and the next watch is answered with
+    /// 410. So the deletion is learned only from a new listing.
+    MissedDeletion,
     /// From the first event about an object of the play, watches stay open and deliver nothing for so many
     /// milliseconds: no event, no bookmark, no end. A watch that is opened meanwhile delivers its listing.
     Silent(u32),
@@ -147,7 +150,11 @@ impl WatchFault {
     pub fn silence(self) -> Duration {
         match self {
             Self::Silent(time) => Duration::from_millis(u64::from(time)),
-            Self::Stale(_) | Self::Collapsed(_) | Self::Cut(_) | Self::Gone(_) => Duration::ZERO,
+            Self::Stale(_)
+            | Self::Collapsed(_)
+            | Self::Cut(_)
+            | Self::Gone(_)
+            | Self::MissedDeletion => Duration::ZERO,
         }
     }
 }
@@ -159,6 +166,7 @@ impl fmt::Display for WatchFault {
             Self::Collapsed(time) => write!(out, "collapsed-{time}"),
             Self::Cut(after) => write!(out, "cut-{after}"),
             Self::Gone(after) => write!(out, "gone-{after}"),
+            Self::MissedDeletion => out.write_str("missed-deletion"),
             Self::Silent(time) => write!(out, "silent-{time}"),
         }
     }
@@ -244,6 +252,9 @@ impl FromStr for Injection {
 
 /// A watch may also be hit as a request: then this is nothing.
 fn watch_fault(how: &str) -> Result<Option<WatchFault>> {
+    if how == "missed-deletion" {
+        return Ok(Some(WatchFault::MissedDeletion));
+    }
     let Some((name, number)) = how.split_once('-') else {
         return Ok(None);
     };
@@ -270,6 +281,7 @@ mod tests {
         for words in [
             "watch-jobs=stale-2500",
             "watch-taskruns=gone-2",
+            "watch-jobs=missed-deletion",
             "watch-pods=silent-15000",
             "watch-agents:#1=409x2",
             "watch-agents:#1=lost-504",

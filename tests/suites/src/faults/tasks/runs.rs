@@ -70,6 +70,7 @@ pub(super) fn slow() -> Vec<Arc<dyn Scenario>> {
     actions::all([
         Actions::new("backoff", |stage| backoff(stage).boxed()),
         Actions::new("old-readiness", |stage| old_readiness(stage).boxed()),
+        Actions::new("revise", |stage| revise(stage).boxed()),
     ])
 }
 
@@ -171,6 +172,24 @@ async fn supersede(stage: &Stage) -> Result<()> {
     if soon.is_err() {
         at_gate(stage, RUNS, "v2").await?;
     }
+    stage.side_effects.open(&stage.namespace, "v2");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await
+}
+
+/// A newer version of the context comes after the success of the version before it, whose Job still exists.
+async fn revise(stage: &Stage) -> Result<()> {
+    let script = waits(stage, "v$ORCHESTRATOR_CONTEXT_VERSION") + &works(stage);
+    agent(stage, &script, json!({})).await?;
+    submit(stage, json!({})).await?;
+    stage.side_effects.open(&stage.namespace, "v1");
+    stands(stage, RUNS, "Succeeded", "Succeeded").await?;
+    let files = json!([{ "filename": "task.md", "content": "another task\n" }]);
+    patch(
+        stage,
+        json!({ "spec": { "contextVersion": 2, "markdownFiles": files } }),
+    )
+    .await?;
+    at_gate_within(stage, RUNS, "v2", SOON).await?;
     stage.side_effects.open(&stage.namespace, "v2");
     stands(stage, RUNS, "Succeeded", "Succeeded").await
 }

@@ -23,12 +23,18 @@ pub(super) enum Kind {
     Mark,
 }
 
+#[derive(Deserialize)]
+struct Typed {
+    r#type: String,
+}
+
+/// Returns whether this line of a watch says that an object was deleted.
+pub(super) fn is_deletion(line: &[u8]) -> bool {
+    serde_json::from_slice::<Typed>(line).is_ok_and(|typed| typed.r#type == "DELETED")
+}
+
 /// `is_listing`: the watch still sends what was there when it began.
 pub(super) fn kind(line: &[u8], is_listing: bool) -> Kind {
-    #[derive(Deserialize)]
-    struct Typed {
-        r#type: String,
-    }
     #[derive(Deserialize)]
     struct Bookmark {
         object: Object,
@@ -94,7 +100,13 @@ impl DelayedLines {
                 let gathering = self.lines.iter().rev().find(|waiting| waiting.due > now);
                 gathering.map_or(now + milliseconds(late), |waiting| waiting.due)
             }
-            Some(WatchFault::Cut(_) | WatchFault::Gone(_) | WatchFault::Silent(_)) | None => now,
+            Some(
+                WatchFault::Cut(_)
+                | WatchFault::Gone(_)
+                | WatchFault::MissedDeletion
+                | WatchFault::Silent(_),
+            )
+            | None => now,
         };
         let due = self
             .lines

@@ -195,7 +195,10 @@ impl ScriptState {
         }
         let (index, fault) = self.watch_faults(plural).find(|(_, fault)| match fault {
             WatchFault::Stale(_) | WatchFault::Collapsed(_) => true,
-            WatchFault::Cut(_) | WatchFault::Gone(_) | WatchFault::Silent(_) => false,
+            WatchFault::Cut(_)
+            | WatchFault::Gone(_)
+            | WatchFault::MissedDeletion
+            | WatchFault::Silent(_) => false,
         })?;
         self.hit(index);
         Some(fault)
@@ -227,8 +230,8 @@ impl ScriptState {
         }
     }
 
-    /// The turn of an event has come to be delivered.
-    pub(super) fn event(&mut self, plural: &str) -> Turn {
+    /// The turn of an event has come to be delivered. `is_own_deletion` is whether it deletes an object of the play.
+    pub(super) fn event(&mut self, plural: &str, is_own_deletion: bool) -> Turn {
         if self.is_calm {
             return Turn::Pass;
         }
@@ -238,9 +241,11 @@ impl ScriptState {
                 let (limit, is_gone) = match fault {
                     WatchFault::Cut(limit) => (limit, false),
                     WatchFault::Gone(limit) => (limit, true),
-                    WatchFault::Stale(_) | WatchFault::Collapsed(_) | WatchFault::Silent(_) => {
-                        return None;
-                    }
+                    WatchFault::MissedDeletion if is_own_deletion => (0, true),
+                    WatchFault::MissedDeletion
+                    | WatchFault::Stale(_)
+                    | WatchFault::Collapsed(_)
+                    | WatchFault::Silent(_) => return None,
                 };
                 match self.progress.get(index) {
                     Some(Progress::Seen(seen)) => Some((index, *seen, limit, is_gone)),
@@ -385,10 +390,22 @@ mod tests {
         ];
         for (fault, wanted) in cases {
             let mut state = ScriptState::new(vec![watch(fault)]);
-            assert_eq!(state.event("pods"), Pass);
-            let turns = [(); 4].map(|()| state.event("jobs"));
+            assert_eq!(state.event("pods", false), Pass);
+            let turns = [(); 4].map(|()| state.event("jobs", false));
             assert_eq!(turns, wanted, "{fault}");
         }
+    }
+
+    #[test]
+    fn a_stream_ends_in_place_of_the_first_deletion() {
+        let mut state = ScriptState::new(vec![watch(WatchFault::MissedDeletion)]);
+        assert_eq!(state.event("jobs", false), Turn::Pass);
+        assert_eq!(state.event("pods", true), Turn::Pass);
+        assert_eq!(state.event("jobs", true), Turn::End);
+        assert_eq!(state.event("jobs", true), Turn::Pass);
+        let asked = asked("watch", "jobs", "");
+        let arrival = state.arrive(Instant::now(), &asked, Some(Start::Resumed));
+        assert!(arrival.unwrap().is_gone);
     }
 
     #[test]
@@ -400,7 +417,7 @@ mod tests {
             arrival.unwrap().is_gone
         };
         assert!(!is_gone(&mut state, "jobs", Start::Resumed));
-        assert_eq!(state.event("jobs"), Turn::Last);
+        assert_eq!(state.event("jobs", false), Turn::Last);
         assert_eq!(state.hits(), [false], "nobody was told yet");
         assert!(!is_gone(&mut state, "pods", Start::Resumed));
         assert!(!is_gone(&mut state, "jobs", Start::Listing));
@@ -430,7 +447,7 @@ mod tests {
         }
         assert_eq!(state.hits(), [true]);
         assert_eq!(state.hold("jobs"), None);
-        assert_eq!(state.event("jobs"), Turn::Pass);
+        assert_eq!(state.event("jobs", false), Turn::Pass);
     }
 
     #[test]
@@ -447,7 +464,7 @@ mod tests {
         assert_eq!(arrival.unwrap().fault, None);
         assert_eq!(state.hold("jobs"), None);
         assert_eq!(state.silence("jobs", true, Instant::now()), None);
-        assert_eq!(state.event("jobs"), Turn::Pass);
+        assert_eq!(state.event("jobs", false), Turn::Pass);
         assert_eq!(state.hits(), [false; 4]);
     }
 }

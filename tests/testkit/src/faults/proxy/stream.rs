@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     Shared,
     answers::Outgoing,
-    delayed::{DelayedLines, Kind, kind},
+    delayed::{DelayedLines, Kind, is_deletion, kind},
     script::Turn,
     wire::Cut,
 };
@@ -198,7 +198,10 @@ impl Delivery {
                 return due;
             }
             let turn = match kind {
-                Kind::Event => self.shared.script().event(&self.resource),
+                Kind::Event => {
+                    let is_own_deletion = is_deletion(&line) && self.shared.part.is_own(&line);
+                    self.shared.script().event(&self.resource, is_own_deletion)
+                }
                 Kind::Initial | Kind::InitialEnd | Kind::Mark => Turn::Pass,
             };
             match turn {

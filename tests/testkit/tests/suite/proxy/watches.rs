@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, future::try_join};
 use k8s_openapi::api::core::v1::PodTemplate;
 use kube::{
     Api, Client,
-    api::{ListParams, WatchParams},
+    api::{DeleteParams, ListParams, WatchParams},
     runtime::watcher::{self, watcher},
 };
 use testkit::{
@@ -235,6 +235,30 @@ async fn a_stream_that_is_gone_leads_to_a_new_list() -> Result<()> {
             .collect();
         assert!(codes.starts_with(&[Some(200), None]), "{codes:?}");
         assert_eq!(fixture.traced("list").len(), 2);
+        assert_eq!(fixture.proxy.hits(), [true]);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+#[ignore = "cluster: run by 'cargo xtask test'"]
+async fn a_missed_deletion_is_learned_from_a_new_list() -> Result<()> {
+    suite::test(Tier::Api, "proxy-missed-deletion", async |env| {
+        let fixture = Fixture::new(&env, vec![on_watch(WatchFault::MissedDeletion)]).await?;
+        let mut events = Box::pin(fixture.watch().await?);
+        fixture.store("a").await?;
+        let (name, _) = seen(&mut events).await?;
+        assert_eq!(name, "a");
+        fixture.maps.delete("a", &DeleteParams::default()).await?;
+        let next = timeout(SOON, events.try_next()).await??;
+        assert!(next.is_none(), "{next:?}");
+        // The next watch starts where this one ended.
+        let list = fixture.maps.list(&ListParams::default()).await?;
+        let version = list.metadata.resource_version.context("no version")?;
+        let resumed = fixture.maps.watch(&WatchParams::default(), &version).await;
+        let error = resumed.err().context("the watch was opened")?;
+        assert_eq!(status(&error).map(|(code, _)| code), Some(410));
         assert_eq!(fixture.proxy.hits(), [true]);
         Ok(())
     })
