@@ -118,13 +118,9 @@ fn a_missing_operator_is_the_headline() {
         "Agent 'writer' does not exist in namespace 'team'; waiting until 2026-03-02T10:10:00Z";
     let mut blocked = Scene::new(before("AgentNotFound", missing)).known("Agent", "writer", false);
     blocked.0.agent = None;
-    let held = "suspended before it was started";
+    let held = "suspended: Job 'shop-7-v1' runs nothing";
     let suspended = Scene::new(json!({})).with_run(
-        going(
-            "Pending",
-            "Suspended",
-            "suspended: Job 'shop-7-v1' runs nothing",
-        ),
+        going("Pending", "Suspended", held),
         json!({ "spec": { "suspend": true } }),
     );
     let scenes = [
