@@ -84,9 +84,11 @@ pub(super) async fn helm(bench: &Bench) -> Result<String> {
     let _charts = charts(&bench.env).await?;
     let source = bench.apply(("app", RARELY), &[shop("1.0.0")]).await?;
     bench.manage("app", "app").await?;
+    let first = source.revision()?;
+    applied(&bench.env, "app", &first, LIMIT).await?;
     let releases = dynamic(&bench.env, HELM, "HelmRelease");
     ready(&releases, "shop", RELEASED).await?;
-    is_release(bench, &source.revision()?, "1.0.0", 1).await?;
+    is_release(bench, &first, "1.0.0", 1).await?;
     let revision = put(&source, "Upgrade the shop", &[shop("2.0.0")]).await?;
     applied(&bench.env, "app", &revision, LIMIT).await?;
     bench
@@ -117,6 +119,7 @@ async fn is_release(
     let keys = [
         "name",
         "version",
+        "status",
         "chartVersion",
         "appVersion",
         "configDigest",
