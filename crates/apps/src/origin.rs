@@ -2,7 +2,7 @@
 //!
 //! An inventory and a release are not proof. With the roles of Flux, an editor of a namespace may write the status of
 //! Kustomizations and HelmReleases there, and the Secret of a release. So an entry may name an object in a namespace
-//! that its author cannot read. Only who may write that object can set its labels.
+//! that its author cannot read. Only an actor that may write that object can set its labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 

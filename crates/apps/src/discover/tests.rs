@@ -148,11 +148,12 @@ fn s1_1_the_release_and_the_inventory_agree() {
     let both = [web.clone(), db.clone()];
     let with_claim = [web.clone(), db.clone(), files.clone()];
     let only_web = [web.clone()];
-    let rows: [(
-        Option<&[ObjectId]>,
+    type Row<'a> = (
+        Option<&'a [ObjectId]>,
         ReleaseRead,
-        Result<Vec<&ObjectId>, Reason>,
-    ); 10] = [
+        Result<Vec<&'a ObjectId>, Reason>,
+    );
+    let rows: [Row<'_>; 10] = [
         (None, read(&both), Ok(vec![web, db])),
         (Some(&both), read(&both), Ok(vec![web, db])),
         (Some(&both), ReleaseRead::Disabled, Ok(vec![web, db])),
@@ -193,7 +194,7 @@ fn a_problem_names_the_object_and_the_next_step() {
         id(ObjectKind::Deployment, "web"),
         id(ObjectKind::StatefulSet, "db"),
     );
-    let helm = helm(Some(&[web.clone()]));
+    let helm = helm(Some(std::slice::from_ref(&web)));
     let kustomization = kustomization(&[]);
     let problem = |read: ReleaseRead| {
         let found = objects(&kustomization, Some((&helm, &read)));

@@ -22,7 +22,7 @@ pub(super) fn stopped(world: &World) -> Option<Finding> {
             Blocked "Scale the operator up, unless someone stopped it on purpose. It continues where it stopped.";
             Error object.clone(), "OperatorDown", "has 0 replicas: it was scaled to 0, so no operator runs";
             seen world.seen("spec.replicas", "0");
-            then object.who("'metadata.managedFields' names who scaled it");
+            then object.who("'metadata.managedFields' names the manager that scaled it");
             shell "kubectl scale deployment {name} -n {home} --replicas=2" => "start the operator (the chart's default is 2)";
         });
     }

@@ -87,7 +87,7 @@ async fn sources(reader: &Reader, world: &mut World, flux: FluxView) {
         let Some((kind, plural)) = kinds.find(|(kind, _)| *kind == object.kind) else {
             return;
         };
-        let resource = ResourceType::new(SOURCES, "v1", *kind, *plural);
+        let resource = ResourceType::new(SOURCES, "v1", kind, plural);
         let namespace = object.namespace.clone().unwrap_or_default();
         let name = NamespacedName::new(&namespace, &object.name);
         if let Some(found) = read(reader, world, resource, &name).await {

@@ -15,7 +15,7 @@ pub(super) fn suspended(app: App<'_>) -> Option<Finding> {
         Blocked "Find out why it was suspended. Set its 'spec.suspend' to false when Flux shall continue: Flux then applies everything that changed in between.";
         Error object.clone(), Reason::AlreadySuspended, "is suspended by 'spec.suspend', so Flux does not apply the application";
         since flux.changed.as_ref(); seen "spec.suspend" => "true", flux.changed.as_ref();
-        then object.who("'metadata.managedFields' names who suspended it");
+        then object.who("'metadata.managedFields' names the manager that suspended it");
         shell "kubectl patch {kind} {name} -n {within} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'" => "let Flux continue";
     })
 }

@@ -47,7 +47,7 @@ fn unready(app: App<'_>, workload: &WorkloadView) -> Option<Finding> {
         return Some(finding! {
             Blocked "Scale it up, if nobody scaled it down on purpose. Flux restores no replicas that its manifest does not set.";
             Error object.clone(), Reason::Unhealthy, "has 0 desired replicas, so nothing of it runs"; seen counts;
-            then object.who("'metadata.managedFields' names who scaled it");
+            then object.who("'metadata.managedFields' names the manager that scaled it");
             shell "kubectl scale {kind} {name} -n {within} --replicas=1" => "start it again";
         });
     }
