@@ -33,8 +33,8 @@ const REGISTRY: &str = "localhost";
 const ARCHIVE: &str = "target/image/orchestrator.tar";
 const TOOLBOX_ARCHIVE: &str = "target/image/orchestrator-toolbox.tar";
 
-/// From nothing it is six minutes of a core's time. CI builds it at idle priority: beside the build of the test cluster
-/// from an empty cache, more than 30 minutes were seen.
+/// From an empty cache, an image compiles for six minutes on one core. CI compiles it at idle priority. Beside the build
+/// of the test cluster, it took more than 30 minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Names Cargo's profile for images: `image`, as users have it, if it is not set. CI sets `image-test`,

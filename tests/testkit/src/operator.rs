@@ -332,9 +332,8 @@ impl Operator {
     /// Asks it to stop; it must do so well, within 5 s.
     ///
     /// # Errors
-    /// When it does not stop, or not with code 0; with its log. On a machine without processor time to spare, an
-    /// API server that does not answer within the grace period of 1 s is no error: neither to the release of the
-    /// Lease nor to a reconciliation that has begun.
+    /// When it does not stop, or not with code 0; with its log. On a machine without processor time to spare, two
+    /// delays are no error: the release of the Lease, and a task that still runs after the grace period of 1 s.
     pub async fn stop(mut self) -> Result<()> {
         let ticks = Ticks::now()?;
         self.signal(Signal::SIGTERM)?;

@@ -87,7 +87,7 @@ const MUTANTS: Stage = stage("mutants build", Priority::Idle, |run| {
     run.xtask(&["mutants", "--build"])
 });
 
-/// Needs root, and builds for 20 minutes when the cache is empty.
+/// Needs root, and builds for 45 minutes when the cache is empty.
 const CLUSTER: &[Stage] = &[
     stage("testbed build", Priority::Normal, |run| {
         run.xtask(&["testbed", "build"])
