@@ -188,7 +188,7 @@ fn not_watched(namespace: &str, what: &str) -> Report {
     )
 }
 
-/// Returns a report about an object of Flux whose state does not show the state of the application.
+/// Returns a report about an object of Flux that does not show the state of the application.
 fn unusable(id: &ObjectId, flux: &FluxObject) -> Option<Report> {
     flux.is_remote.then(|| {
         stalled(

@@ -41,7 +41,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Sets the objects of a ManagedApp. Returns the other ManagedApps whose overlap may have changed.
+    /// Sets the objects of a ManagedApp. Returns the other ManagedApps with a possible change of their overlap.
     pub fn set(&mut self, app: &NamespacedName, claimed: Claimed) -> BTreeSet<NamespacedName> {
         if self.apps.get(app) == Some(&claimed) {
             return BTreeSet::new();
@@ -82,7 +82,7 @@ impl Registry {
         self.apps.contains_key(app)
     }
 
-    /// Returns the number of ManagedApps whose objects are known.
+    /// Returns the number of ManagedApps with known objects.
     #[must_use]
     pub fn count(&self) -> usize {
         self.apps.len()

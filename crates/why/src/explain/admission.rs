@@ -89,7 +89,7 @@ impl Refusal<'_> {
         let said = self.said.message.split_once("forbidden: ");
         let said = said.map_or(self.said.message, |(_, said)| said);
         let object = ObjectRef::cluster("Namespace", self.origin.subject().namespace);
-        finding! { Blocked "The words are the rule's. Change {whose}, or ask whoever runs the cluster for the rule. {after}";
+        finding! { Blocked "The words are the rule's. Change {whose}, or ask an administrator of the cluster for the rule. {after}";
             link self.said.link(object, Reason::AdmissionDenied, format!("an admission rule refuses the {} here: {said}", self.what));
             shell "kubectl get validatingwebhookconfigurations" => "rules of the cluster";
         }

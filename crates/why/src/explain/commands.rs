@@ -78,7 +78,7 @@ pub(super) fn create(need: &str, name: &str, key: Option<&str>, within: &str) ->
             "kubectl get pvc -n {within}" => "those that exist; create '{name}', or name one of these in the Agent's 'volumes'"
         },
         _ => shell! {
-            "kubectl get {}", need.to_lowercase() => "those that exist; '{name}' must be created by whoever runs the cluster"
+            "kubectl get {}", need.to_lowercase() => "those that exist; '{name}' must be created by an administrator of the cluster"
         },
     }
 }

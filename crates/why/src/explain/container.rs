@@ -184,7 +184,7 @@ impl Waiting<'_> {
         let purpose = format!("the operator's configuration: '{field}' below '{below}'");
         let (image, whose) = (&self.container.image, origin.whose());
         Some(finding! {
-            Blocked "Ask whoever runs the operator to correct '{setting_name}', or to make that image available to the nodes.{more}";
+            Blocked "Ask an administrator of the operator to correct '{setting_name}', or to make that image available to the nodes.{more}";
             link self.said.seen(link! { Waiting pod.object(), reason, (sentence); });
             Error setting(setting_name), reason, "its image '{image}' cannot be used{of}: it is the operator's, not {whose}'s";
             since self.said.since; seen "the container's image" => (image), pod.meta.created.as_ref();

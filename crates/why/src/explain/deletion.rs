@@ -46,7 +46,7 @@ impl Deletion<'_> {
             finding! { Deleting "Find out what set '{names}' on {kind} '{name}' and let it finish. Take it off by hand (delete its line under 'metadata.finalizers') only if that no longer exists.";
                 Error object.clone(), "Finalizer", "{}the finalizer '{names}', which is not Orchestrator's, holds it", self.done;
                 since since; seen "metadata.finalizers" => (held.join(", ")), since; newer;
-                then object.who("'metadata.managedFields' names who set it");
+                then object.who("'metadata.managedFields' names the manager that set it");
                 then object.edit("only if that no longer exists: delete its line under 'metadata.finalizers'");
             }
         };

@@ -192,7 +192,7 @@ fn cancelled(run: Run<'_>, result: &RunResult) -> Finding {
     };
     let who = run
         .object()
-        .who("'metadata.managedFields' names who set 'cancel'");
+        .who("'metadata.managedFields' names the manager that set 'cancel'");
     with_logs(run, result, finding).then(who)
 }
 

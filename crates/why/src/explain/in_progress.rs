@@ -209,7 +209,7 @@ fn no_sandbox(run: Run<'_>, pod: &PodView) -> Option<Finding> {
     let node = pod.node.as_deref();
     let why = event.message.rsplit("): ").next().unwrap_or(&event.message);
     Some(finding! {
-        Blocked "Check the network plugin and the container runtime of node '{}', or ask whoever runs the cluster. The kubelet tries again by itself.", node.unwrap_or("?");
+        Blocked "Check the network plugin and the container runtime of node '{}', or ask an administrator of the cluster. The kubelet tries again by itself.", node.unwrap_or("?");
         Error pod.object(), Reason::ContainerNotStartable, "the node cannot set the Pod up: {why}";
         since event.first.as_ref(); seen event.evidence();
         then pod.object().describe("all Events of the Pod");

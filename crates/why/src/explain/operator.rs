@@ -130,7 +130,7 @@ pub(super) fn down(world: &World) -> Finding {
                 None => ", or does not watch this namespace",
                 Some(_) => "",
             };
-            finding! { Blocked "The operator seems to be down{or_blind}. You may not read its Lease: ask whoever runs the operator, with this output.";
+            finding! { Blocked "The operator seems to be down{or_blind}. You may not read its Lease: ask an administrator of the operator, with this output.";
                 note "whether an operator leads is not known: its Lease could not be read";
             }
         }

@@ -22,7 +22,7 @@ pub(super) fn root_cause(run: Run<'_>, docs: &DocsView, reason: Reason) -> Optio
     let url = &docs.repository;
     if reason == Reason::AddressNotAllowed {
         let finding = finding! {
-            Blocked "Submit another DocsRun with an address that everyone can reach, or ask whoever runs the operator to add the network of '{url}' to 'tasks.docs.allowedNetworks'";
+            Blocked "Submit another DocsRun with an address that everyone can reach, or ask an administrator of the operator to add the network of '{url}' to 'tasks.docs.allowedNetworks'";
             Error setting("tasks.docs.allowedNetworks"), reason, "does not allow the address of '{url}'";
             then operator::config(run.world, "what the operator's configuration allows");
         };
@@ -122,7 +122,7 @@ fn of_repository(run: Run<'_>, docs: &DocsView, reason: Reason) -> Option<Findin
         BranchNotFound => (source, format!("has no branch '{source}'"),
             format!("If the name is wrong, submit another DocsRun ('sourceBranch' cannot be changed); otherwise make branch '{source}'")),
         RepositoryTooLarge => (source, "needs more space than the operator's configuration allows ('tasks.docs.repositoryLimitMiB')".to_owned(),
-            "Use a smaller repository, or ask whoever runs the operator for more space".to_owned()),
+            "Use a smaller repository, or ask an administrator of the operator for more space".to_owned()),
         PathNotFound => (source, format!("has no folder '{folder}' in commit {base}"),
             "If the name is wrong, submit another DocsRun ('workingDirectory' cannot be changed); otherwise make the folder".to_owned()),
         PushRejected => (output, format!("refused the push to branch '{output}'"),

@@ -163,7 +163,7 @@ fn held(world: &World, pod: &PodView, link: &Link) -> Option<Finding> {
     Some(finding! {
         Blocked "Pod '{name}' stays until '{holder}' is taken from its finalizers: find out who set it.";
         link link;
-        then pod.object().who("'metadata.managedFields' names who set it");
+        then pod.object().who("'metadata.managedFields' names the manager that set it");
     })
 }
 

@@ -138,7 +138,7 @@ impl<'a> Pending<'a> {
         if is_missing && (is_run || warning.is_none()) {
             let object = ObjectRef::cluster("CSIDriver", driver);
             let sentence = text! { "no CSIDriver object: the driver is probably not installed, so nobody makes volumes of class '{class}'" };
-            let advice = text! { "Check with whoever runs the cluster whether the storage driver '{driver}' is installed and runs{or}" };
+            let advice = text! { "Check with an administrator of the cluster whether the storage driver '{driver}' is installed and runs{or}" };
             return rows! { self.missing(advice, object, sentence); seen subject.not_found();
                 shell "kubectl get csidrivers,storageclass" => "what is installed";
                 then look;
@@ -153,7 +153,7 @@ impl<'a> Pending<'a> {
         }
         let why = warning.map(|event| format!("; {}", event.message));
         let and = if is_run { "" } else { ", and read their log" };
-        // A user who may not list objects of all namespaces cannot run these commands.
+        // A user without permission to list objects of all namespaces cannot run these commands.
         let may_look = subject.may_read("leases");
         let pods = shell!("kubectl get pods -A -o wide | grep -i -E 'csi|provisioner'" => "find the Pods of '{driver}'{and}");
         let logs = shell!("kubectl logs -n <NAMESPACE> <POD> --all-containers --prefix --tail=50" => "then read their log");

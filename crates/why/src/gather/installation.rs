@@ -20,7 +20,7 @@ use crate::{
 /// holder leads.
 pub(super) async fn installation(reader: &Reader, world: &mut World, namespace: Option<&str>) {
     crds(reader, world).await;
-    // A user who may not read the Leases may not read the Deployments either.
+    // A user without permission for the Leases may not read the Deployments either.
     if world.leases.is_some() {
         operator(reader, world, namespace).await;
     }

@@ -280,7 +280,7 @@ async fn ours(reader: &Reader, kind: &str, name: &str) -> Result<Option<Value>, 
     }
 }
 
-/// Returns `None` for an object whose kind is not installed.
+/// Returns `None` for an object of a kind that is not installed.
 fn installed<T>(read: Result<Option<T>, GatherError>) -> Result<Option<T>, GatherError> {
     match read {
         Err(GatherError::NotInstalled(_)) => Ok(None),

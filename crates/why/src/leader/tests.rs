@@ -72,7 +72,7 @@ fn a_fresh_lease_counts_only_if_its_holder_can_lead() {
             installed(Some((2, 2)), Some(&[("other", runs), (POD, runs)])),
             None,
         ),
-        // A leader whose CRDs are outdated is not ready, and leads.
+        // A leader with outdated CRDs is not ready, and leads.
         (
             "a Pod that runs and is not ready",
             HOLDER,

@@ -89,7 +89,7 @@ fn unreadable(app: App<'_>) -> Finding {
 fn not_watched(app: App<'_>) -> Finding {
     let namespace = inside(app.message(), "in namespace '", "'").unwrap_or("?");
     let config = operator::config(app.world, "the operator's configuration: 'watchNamespaces'");
-    finding! { Blocked "Ask whoever runs the operator to add namespace '{namespace}' to the chart's value 'watchNamespaces'.";
+    finding! { Blocked "Ask an administrator of the operator to add namespace '{namespace}' to the chart's value 'watchNamespaces'.";
         Error ObjectRef::cluster("Namespace", namespace), Reason::NamespaceNotWatched, "has objects of the application, and the operator does not watch it";
         seen app.said(); then config, app.look_again();
     }

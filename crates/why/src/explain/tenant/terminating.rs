@@ -127,7 +127,7 @@ fn held(tenant: Tenant<'_>) -> Option<Finding> {
         (state) "Find out what set '{holders}' on {kind} '{name}' and let it finish. Take it off by hand only if that no longer exists.";
         (Health::error_if(is_late)) tenant.here(kind, name), "Finalizer", "is held by the finalizer '{holders}'{more}";
         since since; seen "metadata.finalizers" => (first.meta.finalizers.join(", ")), since;
-        shell "kubectl get {resource} {name} -n {within} -o yaml --show-managed-fields" => "'metadata.managedFields' names who set it";
+        shell "kubectl get {resource} {name} -n {within} -o yaml --show-managed-fields" => "'metadata.managedFields' names the manager that set it";
         shell "kubectl edit {resource} {name} -n {within}" => "only if that no longer exists: delete its line under 'metadata.finalizers'";
     })
 }
