@@ -36,7 +36,7 @@ mutants! {
     AbsenceFromCache {
         id: "absence-from-cache",
         class: "double create from a stale cache",
-        words: "What the cache does not have is taken for gone, without a live read.",
+        words: "An object that the cache lacks counts as deleted, without a live read.",
         seen_by: "replicas, watch-jobs=silent-15000; handover, watch-namespaces=silent-15000",
     }
     LostAnswerRepeated {
@@ -90,25 +90,25 @@ mutants! {
     StartUnseen {
         id: "start-unseen",
         class: "dependence on an edge",
-        words: "What is there at the start is not looked at before it changes.",
+        words: "Objects that exist at the start are reconciled only after a change.",
         seen_by: "backoff; success, patch-taskruns.status=kill-relayed; restart",
     }
     StandbyForgets {
         id: "standby-forgets",
         class: "dependence on an edge",
-        words: "A process that takes over looks only at what changes after that.",
+        words: "A process that takes over reconciles only the objects that change afterwards.",
         seen_by: "replicas; replicas, patch-taskruns.status=kill-before",
     }
     AgentUnheard {
         id: "agent-unheard",
         class: "dependence on an edge",
-        words: "A run is not looked at when its Agent changes.",
+        words: "A change of an Agent does not reconcile its runs.",
         seen_by: "agent; e2e tasks: agent-missing",
     }
     ReferenceUnheard {
         id: "reference-unheard",
         class: "dependence on an edge",
-        words: "An Agent is not looked at when something that it names appears or goes.",
+        words: "An Agent is not reconciled when an object that it names is created or deleted.",
         seen_by: "agent; e2e tasks: agent-not-ready",
     }
     FinalizerKept {
@@ -120,7 +120,7 @@ mutants! {
     ReleaseFaultSwallowed {
         id: "release-fault-swallowed",
         class: "finalizer leak",
-        words: "That the finalizer could not be taken off is nobody's concern.",
+        words: "The error of a removal of a finalizer is ignored.",
         seen_by: "retry, patch-taskruns#2=500x5",
     }
     PodsOrphaned {
@@ -132,7 +132,7 @@ mutants! {
     FinalizerEarly {
         id: "finalizer-early",
         class: "finalizer too early",
-        words: "A run in deletion is let go when its Jobs were told to stop, before they have.",
+        words: "The finalizer of a deleted run is removed when the deletion of its Jobs was requested, before they are gone.",
         seen_by: "delete; e2e tasks: delete-running",
     }
     ConflictSwallowed {
@@ -144,7 +144,7 @@ mutants! {
     GenerationAcknowledged {
         id: "generation-acknowledged",
         class: "observedGeneration lies",
-        words: "A new generation is acknowledged before it is looked at.",
+        words: "A new generation is acknowledged before a decision was made about it.",
         seen_by: "suspend; supersede; agent",
     }
     OldReadinessBelieved {
@@ -174,7 +174,7 @@ mutants! {
     RelistAddsOnly {
         id: "relist-adds-only",
         class: "410 mishandled",
-        words: "A second listing does not remove what is gone.",
+        words: "A second listing does not remove deleted objects from the cache.",
         seen_by: "delete, watch-jobs=missed-deletion; delete, watch-pods=missed-deletion",
     }
     WatchErrorSilent {
@@ -204,7 +204,7 @@ mutants! {
     SizeUnchecked {
         id: "size-unchecked",
         class: "ConfigMap over 1 MiB",
-        words: "Nobody counts the bytes of the files.",
+        words: "The size of the files has no limit.",
         seen_by: "e2e tasks: too-large",
     }
     CrossNamespaceOwner {
@@ -234,7 +234,7 @@ mutants! {
     QuotaUnsaid {
         id: "quota-unsaid",
         class: "quota",
-        words: "What the Job controller was refused is not read.",
+        words: "The Events of rejected Pods are not read.",
         seen_by: "e2e tasks: quota; e2e tasks: pod-security",
     }
     UnschedulableUnsaid {
@@ -288,13 +288,13 @@ mutants! {
     StoppedIsSuccess {
         id: "stopped-is-success",
         class: "eviction",
-        words: "What a Pod returns after it was told to stop counts as its result.",
+        words: "The exit code of a Pod after its termination was requested counts as its result.",
         seen_by: "e2e tasks: pod-deleted",
     }
     StoppingUnsaid {
         id: "stopping-unsaid",
         class: "node loss",
-        words: "A Pod that was told to stop and cannot is said to run.",
+        words: "A Pod that does not terminate is reported as running.",
         seen_by: "e2e tasks: node-lost",
     }
     PullUnsaid {
@@ -324,13 +324,13 @@ mutants! {
     RetryAtOnce {
         id: "retry-at-once",
         class: "429 starvation",
-        words: "What failed is repeated without a wait.",
+        words: "A failed request is repeated without a delay.",
         seen_by: "backoff",
     }
     DenialUnshown {
         id: "denial-unshown",
         class: "RBAC revoked",
-        words: "That something is not permitted is not said on the object.",
+        words: "A missing permission is not reported in the status.",
         seen_by: "e2e tasks: job-refused",
     }
     FirstErrorUnshown {
@@ -378,7 +378,7 @@ mutants! {
     BodyLogged {
         id: "body-logged",
         class: "secret leakage",
-        words: "What is created is logged.",
+        words: "Created objects are logged with their content.",
         seen_by: "success",
     }
     TokenMounted {
@@ -402,19 +402,19 @@ mutants! {
     PushUnconfirmed {
         id: "push-unconfirmed",
         class: "false success",
-        words: "A push that was reported is not looked for on the server.",
+        words: "A reported push is not verified on the server.",
         seen_by: "docs-lost",
     }
     ReadyForEver {
         id: "ready-for-ever",
         class: "false success",
-        words: "An Agent that was ready once is not looked at again.",
+        words: "A ready Agent is not reconciled again.",
         seen_by: "agent",
     }
     SuspendUnenforced {
         id: "suspend-unenforced",
         class: "an order lost",
-        words: "A run is said to be suspended, and its Pod runs on.",
+        words: "A run is reported as suspended, and its Pod runs on.",
         seen_by: "suspend; e2e tasks: suspend-during",
     }
     ResumeStartsAnother {
@@ -438,13 +438,13 @@ mutants! {
     IsolationAssumed {
         id: "isolation-assumed",
         class: "false success",
-        words: "A Tenant with policies is said to be isolated before anyone tried.",
+        words: "A Tenant with policies is reported as isolated before a probe has run.",
         seen_by: "isolated",
     }
     ProofOutlived {
         id: "proof-outlived",
         class: "false success",
-        words: "What was tried before a foreign policy opened a Tenant is said again when it is gone.",
+        words: "A proof of isolation from before a foreign policy counts again after the deletion of that policy.",
         seen_by: "reopened",
     }
     NamespaceUnoffered {
@@ -462,7 +462,7 @@ mutants! {
     TenantReleasedEarly {
         id: "tenant-released-early",
         class: "finalizer too early",
-        words: "A Tenant in deletion is let go when its namespace was told to go, before it has.",
+        words: "The finalizer of a deleted Tenant is removed when the deletion of its namespace was requested, before it is gone.",
         seen_by: "removal; blocked; e2e tenants: delete",
     }
     NamespaceUnannounced {
@@ -474,7 +474,7 @@ mutants! {
     NamespaceUnheard {
         id: "namespace-unheard",
         class: "dependence on an edge",
-        words: "A Tenant is not looked at when its namespace changes or goes.",
+        words: "A Tenant is not reconciled when its namespace changes or is deleted.",
         seen_by: "foreign; removal",
     }
     RetainedIsDeleted {
@@ -492,13 +492,13 @@ mutants! {
     PauseUnenforced {
         id: "pause-unenforced",
         class: "an order lost",
-        words: "A Tenant is said to be suspended, and its Redis runs on.",
+        words: "A Tenant is reported as suspended, and its Redis runs on.",
         seen_by: "pause; e2e tenants: suspended",
     }
     DriftUnrepaired {
         id: "drift-unrepaired",
         class: "drift",
-        words: "A child that someone changed stays so, as long as what is wanted is the same.",
+        words: "A child that another actor changed is not restored until the wanted state changes.",
         seen_by: "drift; e2e tenants: edits",
     }
     NobodyIsEverybody {
@@ -510,7 +510,7 @@ mutants! {
     SecretRenewed {
         id: "secret-renewed",
         class: "hot loop",
-        words: "The password of a Redis is recreated at each look.",
+        words: "The password of a Redis is recreated in each reconciliation.",
         seen_by: "rollout; full",
     }
 }

@@ -450,7 +450,7 @@ fn page(found: &[Found], sum: &str) -> String {
          Bugs that were put into the operator on purpose, one at a time, to see whether the suites notice.\n\
          Each is a switch of a test build; no release has them. A mutant of the class *false success* must be\n\
          seen by the oracle O0, one of *secret leakage* by O7: other sightings do not count for these.\n\n{sum}.\n\n\
-         | mutant | class | what goes wrong | seen in | by | what it said |\n|---|---|---|---|---|---|\n",
+         | mutant | class | change | seen in | by | message |\n|---|---|---|---|---|---|\n",
         report_age::header()
     );
     for one in found {
