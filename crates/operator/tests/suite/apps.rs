@@ -314,7 +314,8 @@ async fn follows_a_workload(env: &Env) -> Result<Duration> {
         "inventory": inventory(env, &["web_apps_Deployment", "web__Service"]) });
     report(env, KUSTOMIZATION, applied).await?;
     let (status, _) = has_reason(env, "shop", "Unhealthy", FRESH).await?;
-    ensure!(message(&status).contains("'web' "), "{}", message(&status));
+    let named = format!("Deployment '{}/web'", env.namespace);
+    ensure!(message(&status).contains(&named), "{}", message(&status));
     has_pods(env, 1).await?;
     make_pods(env, true).await?;
     let (status, _) = has_reason(env, "shop", "Ready", FRESH).await?;

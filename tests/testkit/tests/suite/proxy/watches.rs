@@ -256,8 +256,14 @@ async fn a_missed_deletion_is_learned_from_a_new_list() -> Result<()> {
         // The next watch starts where this one ended.
         let list = fixture.maps.list(&ListParams::default()).await?;
         let version = list.metadata.resource_version.context("no version")?;
-        let resumed = fixture.maps.watch(&WatchParams::default(), &version).await;
-        let error = resumed.err().context("the watch was opened")?;
+        let mut events = Box::pin(
+            fixture
+                .maps
+                .watch(&WatchParams::default(), &version)
+                .await?,
+        );
+        let first = timeout(SOON, events.try_next()).await?;
+        let error = first.err().context("the watch goes on")?;
         assert_eq!(status(&error).map(|(code, _)| code), Some(410));
         assert_eq!(fixture.proxy.hits(), [true]);
         Ok(())
