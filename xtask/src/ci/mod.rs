@@ -103,6 +103,7 @@ const CLUSTER: &[Stage] = &[
             run.xtask_beside(&["e2e", "together"], &["e2e", "alone"])
         })
     },
+    timed("e2e apps", |run| run.xtask(&["e2e", "apps"])),
     UNIT_TESTS,
     timed("cluster tests", |run| run.xtask(&["test"])),
     // A share: the whole takes hours. A false success does not depend on time, so it does not run twice.

@@ -23,9 +23,6 @@ pub(super) const STAGES: &[Stage] = &[
     stage("whole first-user", Priority::Normal, |run| {
         run.xtask(&["e2e", "first-user"])
     }),
-    stage("whole apps", Priority::Normal, |run| {
-        run.xtask(&["e2e", "apps"])
-    }),
     stage("whole campaigns", Priority::Normal, campaigns),
     stage("whole mutants", Priority::Normal, |run| {
         run.xtask(&["mutants", "--report"])
