@@ -150,17 +150,13 @@ fn versions(state: &State) -> Vec<Finding> {
     each.collect()
 }
 
-/// Returns whether the operator has the version of this program. Then it needs each field and each
-/// policy that this program knows.
-fn is_same_version(state: &State, operator: &OperatorRow) -> bool {
-    of(state, operator).is_some_and(|one| one.version == state.version)
-}
-
-/// Returns the verdict about a difference to what this program knows, and its reason or remedy.
+/// Returns the verdict about a difference to this release, and its reason or remedy. An operator of the same version as this
+/// program needs each field and each policy that this program knows.
 fn of_difference(state: &State, operator: &OperatorRow) -> (Verdict, &'static str) {
-    match is_same_version(state, operator) {
-        true => (Verdict::Failed, "run 'helm upgrade'"),
-        false => (Verdict::Warning, "the operator's version is another"),
+    match of(state, operator).map(|one| one.version.as_str()) {
+        Some(version) if version == state.version => (Verdict::Failed, "run 'helm upgrade'"),
+        Some("") | None => (Verdict::Warning, "the operator's version is not known"),
+        Some(_other) => (Verdict::Warning, "the operator's version is another"),
     }
 }
 
@@ -176,7 +172,7 @@ fn crds(state: &State, operator: &OperatorRow) -> Vec<Finding> {
                 Verdict::Failed,
                 "does not exist: run 'helm upgrade', which installs it",
             ),
-            Ok(Some(crd)) => one_crd(check, crd, &row.crd(), is_same_version(state, operator)),
+            Ok(Some(crd)) => one_crd(check, crd, &row.crd(), of_difference(state, operator)),
         }
     });
     each.collect()
@@ -186,7 +182,7 @@ fn one_crd(
     check: String,
     crd: &CustomResourceDefinition,
     wanted: &CustomResourceDefinition,
-    is_same_version: bool,
+    (verdict, rest): (Verdict, &str),
 ) -> Finding {
     let conditions = crd
         .status
@@ -208,15 +204,13 @@ fn one_crd(
         return finding(check, Verdict::Ok, "has the current schema");
     }
     let lacks = format!("lacks {}", api::crd::first_parts(&lacks));
-    if is_same_version {
-        let detail = format!(
-            "{lacks}, which the operator writes; the API server drops it: run 'helm upgrade'"
-        );
-        finding(check, Verdict::Failed, detail)
-    } else {
-        let detail = format!("{lacks}, which this orc knows; the operator's version is another");
-        finding(check, Verdict::Warning, detail)
-    }
+    let detail = match verdict {
+        Verdict::Failed => {
+            format!("{lacks}, which the operator writes; the API server drops it: {rest}")
+        }
+        Verdict::Ok | Verdict::Warning => format!("{lacks}, which this orc knows; {rest}"),
+    };
+    finding(check, verdict, detail)
 }
 
 fn deployment(state: &State, operator: &OperatorRow) -> Option<Finding> {

@@ -72,6 +72,8 @@ pub(super) struct PolicyView {
 #[derive(Debug, Clone)]
 pub(super) struct BindingView {
     pub(super) policy: String,
+    /// Whether the chart made it: it has the name of its policy.
+    pub(super) is_of_chart: bool,
     pub(super) denies: bool,
     pub(super) reach: Reach,
 }
@@ -85,6 +87,16 @@ pub(super) enum Reach {
     Namespaces(Vec<String>),
     /// Some of them, by other selectors or by parameters.
     Part,
+}
+
+impl Reach {
+    /// Returns the namespaces that a binding names.
+    pub(super) fn namespaces(&self) -> &[String] {
+        match self {
+            Self::Namespaces(all) => all,
+            Self::All | Self::Part => &[],
+        }
+    }
 }
 
 /// The roles of an installation, and the bindings that give them to ServiceAccounts.

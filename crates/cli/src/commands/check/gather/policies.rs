@@ -41,8 +41,10 @@ pub(super) async fn bindings(server: &Server) -> Known<Vec<BindingView>> {
         let spec = one.spec.unwrap_or_default();
         let reach = reach(&spec);
         let actions = spec.validation_actions.unwrap_or_default();
+        let policy = spec.policy_name.unwrap_or_default();
         BindingView {
-            policy: spec.policy_name.unwrap_or_default(),
+            is_of_chart: one.metadata.name.as_ref() == Some(&policy),
+            policy,
             denies: actions.iter().any(|action| action == "Deny"),
             reach,
         }

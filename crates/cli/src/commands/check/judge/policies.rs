@@ -1,5 +1,7 @@
 //! Compares the installed admission policies with those that this release generates.
 
+use std::collections::BTreeSet;
+
 use api::{
     kinds::OperatorRow,
     policy::{self, Policies},
@@ -11,7 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 
-use super::{Finding, Verdict, finding, of, of_difference, unread};
+use super::{Finding, Verdict, finding, of, of_difference, roles, unread};
 use crate::commands::check::view::{BindingView, Reach, State};
 
 /// The variables that the chart sets from its values.
@@ -39,6 +41,7 @@ pub(super) fn check(state: &State, operator: &OperatorRow) -> Vec<Finding> {
         (Err(why), _) | (_, Err(why)) => return vec![unread(check, why)],
     };
     let wanted = wanted(state, operator);
+    let watched = roles::watched(state, operator);
     let mut found = policies.iter().filter(|one| one.operator == operator.name);
     let (mut missing, mut changed) = (Vec::new(), Vec::new());
     let (mut open, mut narrow) = (Vec::new(), Vec::new());
@@ -59,7 +62,7 @@ pub(super) fn check(state: &State, operator: &OperatorRow) -> Vec<Finding> {
         let denying: Vec<&BindingView> = denying.collect();
         if denying.is_empty() {
             open.push(name);
-        } else if !denying.iter().any(|known| is_complete(&known.reach, one)) {
+        } else if !is_complete(&denying, one, watched.as_ref()) {
             narrow.push(name);
         }
     }
@@ -134,12 +137,24 @@ fn wanted(state: &State, operator: &OperatorRow) -> Vec<Wanted> {
     of_authors.chain(of_operator).collect()
 }
 
-/// Returns whether a binding applies the policy to all requests that the chart would apply it to.
-fn is_complete(reach: &Reach, policy: &Wanted) -> bool {
-    match reach {
-        Reach::All => true,
-        Reach::Namespaces(_) => !policy.is_of_operator,
-        Reach::Part => false,
+/// Returns whether the bindings together apply the policy to all requests that the chart would apply it to. `watched`: the
+/// namespaces that the operator watches. Empty: all namespaces. `None`: not known.
+fn is_complete(
+    bindings: &[&BindingView],
+    policy: &Wanted,
+    watched: Option<&BTreeSet<&str>>,
+) -> bool {
+    if bindings.iter().any(|one| one.reach == Reach::All) {
+        return true;
+    }
+    if policy.is_of_operator {
+        return false;
+    }
+    let bound = bindings.iter().flat_map(|one| one.reach.namespaces());
+    let bound: BTreeSet<&str> = bound.map(String::as_str).collect();
+    match watched {
+        Some(watched) => !watched.is_empty() && watched.is_subset(&bound),
+        None => !bound.is_empty(),
     }
 }
 
@@ -335,6 +350,58 @@ mod tests {
         for (name, change, expected) in cases {
             let found = differences(&wanted, &stored(&wanted, change));
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn bindings_together_reach_each_watched_namespace() {
+        type Lists = &'static [&'static str];
+        let reach = |names: &str| match names {
+            "all" => Reach::All,
+            "part" => Reach::Part,
+            names => {
+                let names = names.split(' ').filter(|name| !name.is_empty());
+                Reach::Namespaces(names.map(str::to_owned).collect())
+            }
+        };
+        // The bindings, the watched namespaces, and whether the policy is that of authors or of the operator.
+        let cases: [(Lists, Option<Lists>, bool, bool); 14] = [
+            (&["all"], Some(&[]), true, true),
+            (&["a"], Some(&[]), false, false),
+            (&["part"], Some(&[]), false, false),
+            (&["part", "all"], Some(&[]), true, true),
+            (&["a"], Some(&["a"]), true, false),
+            (&["a"], Some(&["a", "b"]), false, false),
+            (&["a b c"], Some(&["a", "b"]), true, false),
+            (&["a", "b"], Some(&["a", "b"]), true, false),
+            (&["a", "part"], Some(&["a", "b"]), false, false),
+            (&["all"], Some(&["a", "b"]), true, true),
+            (&[""], Some(&["a"]), false, false),
+            (&["a"], None, true, false),
+            (&[""], None, false, false),
+            (&["part"], None, false, false),
+        ];
+        for (lists, watched, of_authors, of_operator) in cases {
+            let bindings: Vec<BindingView> = lists
+                .iter()
+                .copied()
+                .map(|names| BindingView {
+                    policy: String::new(),
+                    is_of_chart: true,
+                    denies: true,
+                    reach: reach(names),
+                })
+                .collect();
+            let bindings: Vec<&BindingView> = bindings.iter().collect();
+            let known = watched.map(|all| all.iter().copied().collect::<BTreeSet<&str>>());
+            for (is_of_operator, expected) in [(false, of_authors), (true, of_operator)] {
+                let policy = Wanted {
+                    is_of_operator,
+                    ..of_tasks("agent-references")
+                };
+                let found = is_complete(&bindings, &policy, known.as_ref());
+                assert_eq!(found, expected, "{lists:?} {watched:?} {is_of_operator}");
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use super::{Finding, Verdict, finding, of, of_difference, unread};
 use crate::{
-    commands::check::view::{DeploymentView, Roles, State},
+    commands::check::view::{BindingView, DeploymentView, Roles, State},
     text,
 };
 
@@ -32,7 +32,7 @@ pub(super) fn check(state: &State, operator: &OperatorRow) -> Option<Finding> {
         (Err(why), _) | (_, Err(why)) => return Some(unread(check, why)),
     };
     let deployment = of(state, operator)?;
-    let account = Account::new(roles, deployment);
+    let account = Account::new(roles, deployment, bound(state, operator));
     let (verdict, rest) = of_difference(state, operator);
     if !account.is_bound() {
         let detail = format!(
@@ -77,6 +77,31 @@ pub(super) fn check(state: &State, operator: &OperatorRow) -> Option<Finding> {
     Some(finding(check, Verdict::Ok, detail))
 }
 
+/// Returns the namespaces that an operator watches. Empty: all namespaces. `None`: not known, because its Deployment or its
+/// roles are not.
+pub(super) fn watched<'a>(state: &'a State, operator: &OperatorRow) -> Option<BTreeSet<&'a str>> {
+    let (Ok(roles), Some(deployment)) = (&state.roles, of(state, operator)) else {
+        return None;
+    };
+    let account = Account::new(roles, deployment, bound(state, operator));
+    account.is_bound().then_some(account.watched)
+}
+
+/// Returns the namespaces to which the chart binds the policies of an operator. Empty: all namespaces, or not known.
+fn bound<'a>(state: &'a State, operator: &OperatorRow) -> BTreeSet<&'a str> {
+    let (Ok(policies), Ok(bindings)) = (&state.policies, &state.bindings) else {
+        return BTreeSet::new();
+    };
+    let is_of_operator = |binding: &&BindingView| {
+        let mut all = policies.iter();
+        binding.is_of_chart
+            && all.any(|one| one.operator == operator.name && one.name == binding.policy)
+    };
+    let bindings = bindings.iter().filter(is_of_operator);
+    let namespaces = bindings.flat_map(|one| one.reach.namespaces());
+    namespaces.map(String::as_str).collect()
+}
+
 /// The ServiceAccount of an operator, and its roles.
 struct Account<'a> {
     /// Namespace and name.
@@ -89,7 +114,8 @@ struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    fn new(roles: &'a Roles, deployment: &'a DeploymentView) -> Self {
+    /// `bound`: the namespaces to which the chart binds the operator's policies.
+    fn new(roles: &'a Roles, deployment: &'a DeploymentView, bound: BTreeSet<&'a str>) -> Self {
         // The chart gives the Role in a watched namespace the name of the account. One of the two
         // objects may be missing.
         let own = deployment.account.as_str();
@@ -98,11 +124,16 @@ impl<'a> Account<'a> {
         let bindings = roles.bindings.iter();
         let bindings = bindings.filter(|one| one.role == own && !one.is_cluster_role);
         let of_bindings = bindings.filter_map(|one| one.namespace.as_deref());
+        let mut watched: BTreeSet<&str> = of_roles.chain(of_bindings).collect();
+        // A watched namespace that was deleted and created again has neither of the two objects.
+        if !watched.is_empty() {
+            watched.extend(bound);
+        }
         Self {
             name: format!("{}/{own}", deployment.namespace),
             home: &deployment.namespace,
             roles,
-            watched: of_roles.chain(of_bindings).collect(),
+            watched,
         }
     }
 

@@ -1,4 +1,4 @@
-use api::{rbac::Scope, tasks::TASK_RUN};
+use api::tasks::TASK_RUN;
 use k8s_openapi::{
     api::{admissionregistration::v1::ValidatingAdmissionPolicySpec, rbac::v1::PolicyRule},
     apimachinery::pkg::apis::meta::v1::Time,
@@ -6,11 +6,10 @@ use k8s_openapi::{
 use why::leader::Program;
 
 use super::*;
-use crate::commands::check::view::{
-    BindingView, Known, Permission, Reach, RoleBindingView, RoleView, Roles,
-};
+use crate::commands::check::view::{BindingView, Known, Permission, Reach};
 
 mod fixture;
+mod watched;
 
 use fixture::{at, well};
 
@@ -50,6 +49,17 @@ fn crd_of(state: &mut State) -> &mut Known<Option<Box<CustomResourceDefinition>>
     let mut rows = state.crds.iter_mut();
     let found = rows.find(|(row, _)| **row == TASK_RUN);
     &mut found.unwrap().1
+}
+
+/// Removes a field from the schema of TaskRuns.
+fn without_result(state: &mut State) {
+    let crd = crd_of(state).as_mut().unwrap().as_mut().unwrap();
+    let version = crd.spec.versions.first_mut().unwrap();
+    let schema = version.schema.as_mut().unwrap();
+    let schema = schema.open_api_v3_schema.as_mut().unwrap();
+    let fields = schema.properties.as_mut().unwrap();
+    let status = fields.get_mut("status").unwrap();
+    status.properties.as_mut().unwrap().remove("result");
 }
 
 fn lease_of(state: &mut State) -> &mut LeaseView {
@@ -129,15 +139,7 @@ fn each_fault_is_found() {
         ),
         (
             "CRD is old",
-            |state| {
-                let crd = crd_of(state).as_mut().unwrap().as_mut().unwrap();
-                let version = crd.spec.versions.first_mut().unwrap();
-                let schema = version.schema.as_mut().unwrap();
-                let schema = schema.open_api_v3_schema.as_mut().unwrap();
-                let fields = schema.properties.as_mut().unwrap();
-                let status = fields.get_mut("status").unwrap();
-                status.properties.as_mut().unwrap().remove("result");
-            },
+            without_result,
             Verdict::Failed,
             "CRD taskruns.orchestrator.io",
             "lacks 'status.result', which the operator writes",
@@ -403,57 +405,6 @@ fn each_fault_is_found() {
     }
 }
 
-/// With `watchNamespaces`, the chart has a Role in each of them instead of rules for all namespaces.
-#[test]
-fn an_operator_of_some_namespaces_needs_its_role_in_each() {
-    let limited = || {
-        let mut state = well();
-        let Roles { roles, bindings } = state.roles.as_mut().unwrap();
-        let is_watched = |rule: &PolicyRule| {
-            let name = |list: &Option<Vec<String>>| list.clone().unwrap_or_default().concat();
-            let mut all = api::tasks::OPERATOR.permissions.iter();
-            all.any(|one| {
-                let is_it = one.resource == name(&rule.resources);
-                one.scope == Scope::Watched && is_it && one.group == name(&rule.api_groups)
-            })
-        };
-        let everywhere = &mut roles.first_mut().unwrap().rules;
-        let (watched, of_cluster) = everywhere.drain(..).partition(is_watched);
-        *everywhere = of_cluster;
-        for namespace in ["a", "b"] {
-            roles.push(RoleView {
-                name: "orchestrator-tasks".to_owned(),
-                namespace: Some(namespace.to_owned()),
-                rules: Vec::clone(&watched),
-            });
-            bindings.push(RoleBindingView {
-                namespace: Some(namespace.to_owned()),
-                role: "orchestrator-tasks".to_owned(),
-                is_cluster_role: false,
-                accounts: vec!["system/orchestrator-tasks".to_owned()],
-            });
-        }
-        state
-    };
-    let of_tasks = |state: &State| {
-        let found = findings(state).into_iter();
-        let mut found = found.filter(|one| one.check == "permissions of operator tasks");
-        found.next().unwrap()
-    };
-    let whole = of_tasks(&limited());
-    assert_eq!(whole.verdict, Verdict::Ok, "{}", whole.detail);
-    assert_eq!(whole.detail, "all that it needs, in 2 namespaces");
-    let mut state = limited();
-    state.roles.as_mut().unwrap().bindings.pop();
-    let broken = of_tasks(&state);
-    assert_eq!(broken.verdict, Verdict::Failed);
-    assert!(
-        broken.detail.contains("in namespace 'b'"),
-        "{}",
-        broken.detail
-    );
-}
-
 #[test]
 fn permissions_that_cannot_be_read_are_not_judged() {
     let unreadable: [Break; 2] = [
@@ -501,15 +452,54 @@ fn an_optional_permission_may_be_missing() {
 
 /// A newer operator may have other fields and policies.
 #[test]
-fn a_difference_to_another_version_is_a_warning() {
-    let mut state = well();
-    tasks(&mut state).version = "0.0.9".to_owned();
-    let policies = state.policies.as_mut().unwrap();
-    policies.retain(|one| one.name != "orchestrator-tasks-use-agent");
-    let found = findings(&state);
-    assert!(found.iter().all(|one| one.verdict != Verdict::Failed));
-    let missing = found.iter().find(|one| one.detail.contains("use-agent"));
-    assert_eq!(missing.unwrap().verdict, Verdict::Warning);
+fn only_a_difference_to_the_same_version_is_a_fault() {
+    let (upgrade, another, unknown) = (
+        "run 'helm upgrade'",
+        "the operator's version is another",
+        "the operator's version is not known",
+    );
+    let cases: [(&str, Break, Verdict, &str); 5] = [
+        ("same", |_| {}, Verdict::Failed, upgrade),
+        (
+            "another",
+            |state| tasks(state).version = "0.0.9".to_owned(),
+            Verdict::Warning,
+            another,
+        ),
+        (
+            "no label",
+            |state| tasks(state).version = String::new(),
+            Verdict::Warning,
+            unknown,
+        ),
+        (
+            "no Deployment",
+            |state| {
+                state.deployments.as_mut().unwrap().remove(0);
+            },
+            Verdict::Warning,
+            unknown,
+        ),
+        (
+            "Deployments unreadable",
+            |state| state.deployments = Err("forbidden".to_owned()),
+            Verdict::Warning,
+            unknown,
+        ),
+    ];
+    for (name, change, verdict, words) in cases {
+        let mut state = well();
+        change(&mut state);
+        without_result(&mut state);
+        let policies = state.policies.as_mut().unwrap();
+        policies.retain(|one| one.name != "orchestrator-tasks-use-agent");
+        let found = findings(&state);
+        for part in ["'use-agent' missing", "lacks 'status.result'"] {
+            let one = found.iter().find(|one| one.detail.contains(part)).unwrap();
+            assert_eq!(one.verdict, verdict, "{name}: {}", one.detail);
+            assert!(one.detail.ends_with(words), "{name}: {}", one.detail);
+        }
+    }
 }
 
 #[test]

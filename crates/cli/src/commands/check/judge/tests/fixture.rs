@@ -159,6 +159,7 @@ pub(super) fn well() -> State {
             .flat_map(policies_of)
             .map(|(policy, _)| BindingView {
                 policy,
+                is_of_chart: true,
                 denies: true,
                 reach: Reach::All,
             })
