@@ -23,7 +23,7 @@ use crate::{
 /// Objects per list request. A run may have 900 KiB of files.
 const PAGE: u32 = 100;
 
-/// Maximum number of objects that are shown. All of them are counted.
+/// Maximum number of objects that are shown, and that the commands name. All of them are counted.
 const SHOWN: usize = 50;
 
 /// Maximum number of commands that remove a finalizer. The others differ only in the name.
@@ -37,9 +37,8 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
     }
     let server = session.server().await?;
     let mut table = Table::new(vec!["NAMESPACE", "OBJECT", "STATE", "FINALIZERS"]);
-    let (mut found, mut installed) = (0_usize, 0_usize);
-    let mut named: Vec<Named> = Vec::new();
-    let mut patches = Vec::new();
+    let mut installed = 0_usize;
+    let mut kept = Kept::default();
     for row in kinds::all() {
         let mut next = None;
         loop {
@@ -52,10 +51,7 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
                 if !hangs(&object) {
                     continue;
                 }
-                found = found.saturating_add(1);
-                if found <= SHOWN {
-                    add(&mut named, &object);
-                    patches.extend(Release::of(&object));
+                if kept.add(&object) {
                     let standing = state::standing(&object);
                     table.push(vec![
                         cell(object.metadata.namespace.as_deref().unwrap_or("-")),
@@ -75,15 +71,15 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
         session.line("no CRD of Orchestrator exists: nothing would hang")?;
         return Ok(Exit::Ok);
     }
-    if found == 0 {
-        session.line("nothing would hang: no run is unfinished, and no object has a finalizer")?;
+    if kept.found == 0 {
+        session.line(NOTHING)?;
         return Ok(Exit::Ok);
     }
     session.print(&table.render(session.paint, session.room()))?;
-    if found > SHOWN {
-        session.remark(&format!("and {} more", found.saturating_sub(SHOWN)))?;
+    if kept.found > SHOWN {
+        session.remark(&format!("and {} more", kept.found.saturating_sub(SHOWN)))?;
     }
-    let lines = advice(found, &named, &patches, |rest, namespace| match namespace {
+    let lines = advice(&kept, |rest, namespace| match namespace {
         Some(namespace) => session.kubectl(rest, namespace),
         None => session.same_cluster(&format!("kubectl {rest}")),
     });
@@ -91,6 +87,40 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
         session.remark(&line)?;
     }
     Ok(Exit::Failed)
+}
+
+/// The answer if no object needs an operator to be deleted.
+const NOTHING: &str =
+    "nothing would hang: no run is unfinished, and no object has a finalizer of Orchestrator";
+
+/// The objects that would keep an uninstallation waiting.
+#[derive(Debug, Default)]
+struct Kept {
+    found: usize,
+    /// The number of those with our finalizer.
+    held: usize,
+    /// The first of them, up to [`SHOWN`].
+    named: Vec<Named>,
+    /// The first removals of a finalizer, up to [`PATCHES`].
+    patches: Vec<Release>,
+}
+
+impl Kept {
+    /// Counts an object, and returns whether it is one of the first, which are shown.
+    fn add(&mut self, object: &Object) -> bool {
+        self.found = self.found.saturating_add(1);
+        if let Some(release) = Release::of(object) {
+            self.held = self.held.saturating_add(1);
+            if self.held <= PATCHES {
+                self.patches.push(release);
+            }
+        }
+        let is_shown = self.found <= SHOWN;
+        if is_shown {
+            add(&mut self.named, object);
+        }
+        is_shown
+    }
 }
 
 /// Objects of one kind in one namespace, which one command deletes.
@@ -230,16 +260,17 @@ fn finalizers(object: &Object) -> String {
 
 /// Returns the next steps, in their order. `kubectl` completes a command for a namespace. The commands name each object:
 /// others of the same kind may be finished, or nobody may want to delete them.
-fn advice(
-    found: usize,
-    named: &[Named],
-    patches: &[Release],
-    kubectl: impl Fn(&str, Option<String>) -> String,
-) -> Vec<String> {
+fn advice(kept: &Kept, kubectl: impl Fn(&str, Option<String>) -> String) -> Vec<String> {
+    let Kept {
+        found,
+        held,
+        named,
+        patches,
+    } = kept;
     let mut lines = vec![
         format!(
             "{} would keep an uninstallation waiting after the operator is gone",
-            count(found, "object")
+            count(*found, "object")
         ),
         "  to delete them while the operator runs:".to_owned(),
     ];
@@ -251,6 +282,12 @@ fn advice(
     {
         let rest = format!("delete {} {}", row.crd_name, names.join(" "));
         lines.push(format!("    {}", kubectl(&rest, namespace.clone())));
+    }
+    if let Some(more @ 1..) = found.checked_sub(SHOWN) {
+        let more = count(more, "object");
+        lines.push(format!(
+            "    and {more} more: run 'orc uninstall --check' again after that"
+        ));
     }
     if named.iter().any(|one| !one.row.is_namespaced) {
         lines.push(
@@ -265,11 +302,11 @@ fn advice(
                 .to_owned(),
         );
     }
-    for patch in patches.iter().take(PATCHES) {
+    for patch in patches {
         let command = kubectl(&patch.command, patch.namespace.clone());
         lines.push(format!("    {command}"));
     }
-    if let Some(more @ 1..) = patches.len().checked_sub(PATCHES) {
+    if let Some(more @ 1..) = held.checked_sub(PATCHES) {
         let more = count(more, "object");
         lines.push(format!("    and {more} more in the same way"));
     }
@@ -376,8 +413,7 @@ mod tests {
 
     #[test]
     fn there_is_a_way_with_the_operator_and_one_without() {
-        let mut named = Vec::new();
-        let mut patches = Vec::new();
+        let mut kept = Kept::default();
         let running = json!({ "phase": "Running", "contextVersion": 1 });
         for (name, finalizers) in [
             ("a", &[][..]),
@@ -392,15 +428,14 @@ mod tests {
             object.metadata.namespace = Some("team".to_owned());
             let finalizers = finalizers.iter().map(|one| (*one).to_owned());
             object.metadata.finalizers = Some(finalizers.collect());
-            add(&mut named, &object);
-            patches.extend(Release::of(&object));
+            assert!(kept.add(&object));
         }
-        add(&mut named, &a_tenant(1, &json!({})));
+        assert!(kept.add(&a_tenant(1, &json!({}))));
         let kubectl = |rest: &str, namespace: Option<String>| {
             let namespace = namespace.map_or_else(String::new, |name| format!(" -n {name}"));
             format!("kubectl {rest}{namespace}")
         };
-        let lines = advice(4, &named, &patches, kubectl);
+        let lines = advice(&kept, kubectl);
         assert!(lines[0].starts_with("4 objects would"), "{lines:?}");
         assert_eq!(
             lines[2],
@@ -417,16 +452,45 @@ mod tests {
                 "    kubectl patch taskruns.orchestrator.io c --type merge --patch '{\"metadata\":{\"finalizers\":[\"backup.example/hold\"]}}' -n team",
             ]
         );
-        let many: Vec<Release> = (0..5)
-            .map(|number| Release {
-                command: format!("patch {number}"),
-                namespace: None,
-            })
-            .collect();
-        let lines = advice(5, &named, &many, kubectl);
-        assert_eq!(
-            lines.last().map(String::as_str),
-            Some("    and 2 objects more in the same way")
-        );
+    }
+
+    /// A list ends with the number of the objects that it leaves out.
+    #[test]
+    fn objects_that_are_not_shown_are_counted() {
+        let ours = "taskruns.orchestrator.io/finalizer";
+        let others = "backup.example/hold";
+        let again = |more: &str| {
+            format!("    and {more} more: run 'orc uninstall --check' again after that")
+        };
+        let same = |more: &str| format!("    and {more} more in the same way");
+        let cases = [
+            (3, ours, 3, None, None),
+            (5, ours, 3, None, Some(same("2 objects"))),
+            (50, others, 0, None, None),
+            (51, others, 0, Some(again("1 object")), None),
+            (
+                200,
+                ours,
+                3,
+                Some(again("150 objects")),
+                Some(same("197 objects")),
+            ),
+        ];
+        for (number, finalizer, patches, deleted, patched) in cases {
+            let mut kept = Kept::default();
+            let mut shown = 0_usize;
+            for index in 0..number {
+                let mut object = a_run(&json!({}), &json!({ "phase": "Running" }));
+                object.name.name = format!("run-{index}");
+                object.metadata.finalizers = Some(vec![finalizer.to_owned()]);
+                shown = shown.saturating_add(usize::from(kept.add(&object)));
+            }
+            assert_eq!(shown, number.min(SHOWN), "{number}");
+            assert_eq!(kept.patches.len(), patches, "{number}");
+            let lines = advice(&kept, |rest, _| format!("kubectl {rest}"));
+            let more: Vec<&String> = lines.iter().filter(|line| line.contains(" more")).collect();
+            let expected: Vec<&String> = deleted.iter().chain(&patched).collect();
+            assert_eq!(more, expected, "{number}");
+        }
     }
 }
