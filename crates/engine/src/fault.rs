@@ -196,7 +196,9 @@ fn outdated_crd(resource: &str, message: &str) -> Option<(&'static str, String)>
     // Users write the other parts of an object, so only the status shows an old CRD.
     if lacks.is_empty() && resource.ends_with("/status") {
         let (path, value) = message.split_once(UNSUPPORTED_VALUE)?;
-        let path = path.rsplit([' ', '[']).next().unwrap_or_default();
+        // Several problems are a list in brackets. The path itself may have an index.
+        let path = path.rsplit(' ').next().unwrap_or_default();
+        let path = path.trim_start_matches('[');
         let (value, _) = value.split_once('"')?;
         lacks.push(format!("the value \"{value}\" of '{path}'"));
     }
@@ -362,6 +364,18 @@ mod tests {
                 422,
                 "TaskRun.orchestrator.io \"a\" is invalid: [status.phase: Unsupported value: \"Verifying\": supported values: \"Pending\"".to_owned(),
                 Some("CRD 'taskruns.orchestrator.io' lacks the value \"Verifying\" of 'status.phase', so"),
+            ),
+            (
+                "tenants/status",
+                422,
+                "Tenant.orchestrator.io \"a\" is invalid: status.isolation.connections[0].expected: Unsupported value: \"Refused\": supported values: \"Allowed\"".to_owned(),
+                Some("CRD 'tenants.orchestrator.io' lacks the value \"Refused\" of 'status.isolation.connections[0].expected', so"),
+            ),
+            (
+                "tenants/status",
+                422,
+                "Tenant.orchestrator.io \"a\" is invalid: [status.isolation.connections[0].expected: Unsupported value: \"Refused\": supported values: \"Allowed\"".to_owned(),
+                Some("CRD 'tenants.orchestrator.io' lacks the value \"Refused\" of 'status.isolation.connections[0].expected', so"),
             ),
             // A Job has no CRD of ours, and the author of a run may have written another value.
             (
