@@ -356,6 +356,10 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
         return Some(being_stopped(run, result, reason));
     }
     let (due, count) = (run.progress.deadline_at.as_ref(), status.disruptions);
+    // While old Pods stop, the deadline is that of the wait.
+    let message = run.progress.message.as_deref().unwrap_or_default();
+    let old = message.strip_prefix("waiting for ");
+    let old = old.and_then(|rest| rest.strip_suffix(" to stop"));
     let last = status.attempts;
     let mut finding = outcome(run, result, reason);
     finding.state = State::Waiting;
@@ -363,13 +367,10 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
         finding.advice = text! { "Wait: the same attempt is started again by itself, and no attempt is used. This was disruption {count}; the 6th ends the run." };
         last
     } else {
-        finding.advice = text! { "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.", run.due(due) };
+        let when = old.map_or_else(|| run.due(due), |old| format!(" when {old} has stopped"));
+        finding.advice = text! { "Wait: the next attempt starts by itself{when}. Meanwhile find out why attempt {last} failed." };
         last.saturating_add(1)
     };
-    // While old Pods stop, the deadline is that of the wait.
-    let message = run.progress.message.as_deref().unwrap_or_default();
-    let old = message.strip_prefix("waiting for ");
-    let old = old.and_then(|rest| rest.strip_suffix(" to stop"));
     let start = match (old, due.filter(|due| due.0 > run.world.now.0)) {
         (Some(old), _) => format!("starts by itself when {old} has stopped"),
         (None, Some(due)) => format!("starts by itself at {}", run.when(due)),

@@ -112,8 +112,18 @@ struct Misfit {
     is_named: bool,
     /// Whether the object cannot be reconciled without it: the CRD of its own kind, or of the Agents of a run.
     is_needed: bool,
-    /// Whether it could not be read, so that only the operator's message is known.
-    is_hidden: bool,
+    basis: Basis,
+}
+
+/// The evidence that a CRD does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    /// The CRD was read, and lacks a part that this program knows.
+    Schema,
+    /// The operator's message. The CRD was read, and has all that this program knows.
+    Message,
+    /// The operator's message. The CRD could not be read.
+    Unread,
 }
 
 /// Adds a CRD that does not fit to a finding.
@@ -132,7 +142,7 @@ pub(super) fn checked(subject: Subject<'_>, finding: Finding) -> Finding {
         };
     };
     // The operator reports what its own version needs. Another version may need less than this program knows.
-    let is_certain = misfit.is_named || !operator::has_other_version(subject.world);
+    let is_certain = misfit.is_named || !operator::may_have_other_version(subject.world);
     if misfit.blocks(finding.state, is_unwatched, is_certain) {
         return blocker(misfit, finding);
     }
@@ -148,6 +158,11 @@ pub(super) fn checked(subject: Subject<'_>, finding: Finding) -> Finding {
     let is_led = !operator::is_down(subject.world);
     if is_concerned && is_certain && is_unfinished && is_led {
         return headline(misfit, finding);
+    }
+    // The message of a finished object does not change, so the problem may be solved long since.
+    let is_over = matches!(finding.state, State::Succeeded | State::Failed);
+    if is_over && misfit.basis != Basis::Schema {
+        return finding;
     }
     let (name, message) = (&misfit.object.name, &misfit.message);
     finding.note(text! { "CRD '{name}' {message}; apply the CRDs of the operator's version: {}", api::crd::APPLY })
@@ -177,13 +192,14 @@ fn misfit(subject: Subject<'_>) -> Option<Misfit> {
             evidence,
             is_named: named == Some(crd.name.as_str()),
             is_needed: subject.needs(&crd.name),
-            is_hidden: false,
+            basis: Basis::Schema,
         });
     }
     let (name, lacks) = reported?;
-    // A CRD that was read fits by now.
+    // A CRD that was read exists by now, and has all that this program knows. Another version of the operator may need more.
     let mut read = world.crds.iter().filter(|crd| !crd.forbidden);
-    if read.any(|crd| crd.name == name) {
+    let is_read = read.any(|crd| crd.name == name);
+    if is_read && (lacks.is_empty() || !operator::may_have_other_version(world)) {
         return None;
     }
     let (reason, message) = match lacks {
@@ -198,7 +214,10 @@ fn misfit(subject: Subject<'_>) -> Option<Misfit> {
         evidence: subject.said(),
         is_named: true,
         is_needed: subject.needs(name),
-        is_hidden: true,
+        basis: match is_read {
+            true => Basis::Message,
+            false => Basis::Unread,
+        },
     })
 }
 
@@ -221,13 +240,13 @@ fn blocker(misfit: Misfit, finding: Finding) -> Finding {
         }
         _ => "Apply the CRDs of the operator's version. The operator continues within a minute.",
     };
-    let is_hidden = misfit.is_hidden;
+    let basis = misfit.basis;
     let mut blocked = finding! { Blocked (advice);
         link misfit.link();
         then object.describe("its conditions and versions"), commands::apply_crds();
     };
     blocked.notes = finding.notes;
-    hidden(blocked.newer(), is_hidden).below(above)
+    hidden(blocked.newer(), basis).below(above)
 }
 
 /// Makes a CRD the headline: the status does not show the problem, and may be wrong.
@@ -245,19 +264,19 @@ fn headline(misfit: Misfit, mut finding: Finding) -> Finding {
         (_, after) => format!("{now} After that: {after}"),
     };
     finding.next.insert(0, commands::apply_crds());
-    let is_hidden = misfit.is_hidden;
+    let basis = misfit.basis;
     finding.headline = Some(misfit.link());
-    hidden(finding, is_hidden)
+    hidden(finding, basis)
 }
 
 /// Adds a note if the CRD could not be read.
-fn hidden(finding: Finding, is_hidden: bool) -> Finding {
-    match is_hidden {
-        true => finding.note(
+fn hidden(finding: Finding, basis: Basis) -> Finding {
+    match basis {
+        Basis::Unread => finding.note(
             "the CRD could not be read: only the operator's message about it is known, and the problem may be solved by now"
                 .to_owned(),
         ),
-        false => finding,
+        Basis::Schema | Basis::Message => finding,
     }
 }
 
@@ -273,7 +292,7 @@ impl Misfit {
             }
             State::Waiting if self.is_named => true,
             State::Waiting | State::Blocked if is_unwatched => {
-                self.is_needed || (is_missing && is_certain)
+                is_certain && (self.is_needed || is_missing)
             }
             State::Succeeded
             | State::Failed

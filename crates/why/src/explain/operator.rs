@@ -15,10 +15,11 @@ fn lease(world: &World) -> Option<&LeaseView> {
     leases.max_by_key(|lease| lease.renewed.clone())
 }
 
-/// Returns whether the operator reports another version than that of this program.
-pub(super) fn has_other_version(world: &World) -> bool {
+/// Returns whether the operator may have another version than this program: its Lease names another one, or could not be
+/// read. A Lease without a version is no evidence of another one.
+pub(super) fn may_have_other_version(world: &World) -> bool {
     let version = lease(world).and_then(|lease| lease.version.as_deref());
-    version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
+    world.leases.is_none() || version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
 }
 
 /// Judges the holder of a Lease by the operator's Deployment, if that was read.

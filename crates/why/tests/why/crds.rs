@@ -11,7 +11,7 @@ use why::{
 
 use crate::{
     Case, all,
-    build::{POD, Scene, at, before, going},
+    build::{POD, Scene, at, before, going, over},
     case,
 };
 
@@ -166,22 +166,103 @@ fn the_crd_of_another_kind_counts_only_if_it_is_missing() {
     assert!(found.notes.iter().any(|note| note.text.contains(DOCS)));
 }
 
+/// Sets the version that the operator writes into its Lease.
+fn set_version(world: &mut World, version: Option<&str>) {
+    for lease in world.leases.iter_mut().flat_map(|all| all.iter_mut()) {
+        lease.version = version.map(str::to_owned);
+    }
+}
+
+type Change = fn(&mut World);
+
+const SAME: Change = |world| set_version(world, Some(env!("CARGO_PKG_VERSION")));
+const OTHER: Change = |world| set_version(world, Some("0.0.1"));
+const NONE: Change = |world| set_version(world, None);
+const UNREADABLE: Change = |world| world.leases = None;
+
 /// This program may know fields that the operator of an older release does not write.
 #[test]
 fn an_operator_of_another_version_may_need_less() {
-    let own = env!("CARGO_PKG_VERSION");
-    for (version, reason) in [
-        (None, "CRDOutdated"),
-        (Some(own), "CRDOutdated"),
-        (Some("0.0.1"), "Progressing"),
-    ] {
+    let cases: [(&str, Change, &str); 4] = [
+        ("no version", NONE, "CRDOutdated"),
+        ("same", SAME, "CRDOutdated"),
+        ("other", OTHER, "Progressing"),
+        ("unreadable", UNREADABLE, "Progressing"),
+    ];
+    for (name, version, reason) in cases {
         let mut world = with(running("Progressing", MESSAGE), &[outdated(RUNS)]).0;
-        for lease in world.leases.iter_mut().flat_map(|all| all.iter_mut()) {
-            lease.version = version.map(str::to_owned);
-        }
-        assert_eq!(explain(&world).reason, reason, "{version:?}");
+        version(&mut world);
+        assert_eq!(explain(&world).reason, reason, "{name}");
         let text = text_of(&world);
-        assert_eq!(text.matches(APPLY).count(), 1, "{version:?}: {text}");
+        assert_eq!(text.matches(APPLY).count(), 1, "{name}: {text}");
+    }
+}
+
+/// A newer program must not hide the setting `watchNamespaces` behind a CRD that fits the operator.
+#[test]
+fn an_outdated_crd_does_not_explain_an_operator_of_another_version() {
+    let cases: [(&str, Change, CrdView, &str); 5] = [
+        ("same", SAME, outdated(RUNS), "CRDOutdated"),
+        ("other", OTHER, outdated(RUNS), "NotWatched"),
+        ("other, of another kind", OTHER, missing(DOCS), "NotWatched"),
+        ("same, missing", SAME, missing(RUNS), "CRDNotFound"),
+        ("other, missing", OTHER, missing(RUNS), "CRDNotFound"),
+    ];
+    for (name, version, crd, reason) in cases {
+        let unseen = json!({ "observedGeneration": -1, "phase": "Pending", "message": "waiting for the operator to look at it" });
+        let mut world = with(Scene::new(unseen), &[crd]).0;
+        version(&mut world);
+        let found = explain(&world);
+        let deepest = found.chain.last().map(|link| link.reason.as_str());
+        assert_eq!(deepest, Some(reason), "{name}: {found:#?}");
+    }
+}
+
+/// A newer operator may need a field that this program does not know.
+#[test]
+fn a_crd_that_fits_this_program_may_not_fit_the_operator() {
+    let cases: [(&str, Change, CrdView, bool); 5] = [
+        ("same", SAME, fitting(RUNS), false),
+        ("other", OTHER, fitting(RUNS), true),
+        ("unreadable Lease", UNREADABLE, fitting(RUNS), true),
+        ("unreadable CRD", SAME, forbidden(RUNS), true),
+        ("unreadable CRD, other", OTHER, forbidden(RUNS), true),
+    ];
+    for (name, version, crd, is_shown) in cases {
+        let mut world = with(running("InvalidChild", &rejected()), &[crd.clone()]).0;
+        version(&mut world);
+        let found = explain(&world);
+        assert_eq!(found.reason == "CRDOutdated", is_shown, "{name}");
+        let text = text_of(&world);
+        let is_hidden = text.contains("the CRD could not be read");
+        assert_eq!(is_hidden, crd.forbidden, "{name}: {text}");
+    }
+    let mut installed = waiting(&[fitting(RUNS), fitting(DOCS)]).0;
+    OTHER(&mut installed);
+    assert_ne!(explain(&installed).reason, "CRDNotFound");
+}
+
+/// The message of a finished object may be much older than the CRD.
+#[test]
+fn a_finished_object_has_a_note_only_about_a_crd_that_was_read() {
+    let cases: [(&str, Change, CrdView, bool); 3] = [
+        ("read", SAME, outdated(RUNS), true),
+        ("unreadable", SAME, forbidden(RUNS), false),
+        ("fitting, other version", OTHER, fitting(RUNS), false),
+    ];
+    for (name, version, crd, is_noted) in cases {
+        let over = over(
+            "Failed",
+            "NonZeroExit",
+            &rejected(),
+            json!({ "exitCode": 1 }),
+        );
+        let mut world = with(Scene::new(over), &[crd]).0;
+        version(&mut world);
+        let found = explain(&world);
+        assert_eq!(found.state, State::Failed, "{name}");
+        let noted = found.notes.iter().any(|note| note.text.contains(RUNS));
+        assert_eq!(noted, is_noted, "{name}: {found:#?}");
     }
 }
 
@@ -220,7 +301,8 @@ fn an_outdated_crd_is_shown_for_each_object() {
             before.state,
             State::Succeeded | State::Failed | State::Deleting | State::Unmanaged
         );
-        if is_noted {
+        // Without the Lease, the operator's version is not known.
+        if is_noted || case.world.leases.is_none() {
             assert_eq!(found.reason, before.reason, "{name}");
         } else {
             let reason = found.reason.as_str();

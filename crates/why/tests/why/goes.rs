@@ -319,6 +319,36 @@ fn evicted_between(stopped: &str, seen: &str, disruptions: u32) -> Scene {
     Scene::new(written(status, seen)).job(json!({}))
 }
 
+/// While an old Pod stops, the deadline of the status is no start of an attempt.
+#[test]
+fn the_next_attempt_starts_after_an_old_pod() {
+    for (message, start) in [
+        (
+            "attempt 1 of 3 failed",
+            "starts by itself at 10:05:53Z (in 42s)",
+        ),
+        (
+            "waiting for Pod 'shop-7-v1-x2k9p' to stop",
+            "starts by itself when Pod 'shop-7-v1-x2k9p' has stopped",
+        ),
+    ] {
+        let more = json!({
+            "jobName": "shop-7-v1", "deadlineAt": at("10:05:53"),
+            "result": {
+                "reason": "NonZeroExit", "message": "the agent exited with code 4", "exitCode": 4,
+                "podName": POD, "podUID": "pod-uid", "node": "node-1",
+                "startedAt": at("10:04:00"), "finishedAt": at("10:05:03"),
+            },
+        });
+        let status = written(status("Pending", "NonZeroExit", message, more), "10:05:04");
+        let found = explain(&Scene::new(status).0);
+        let link = found.chain.last().map(|link| link.message.as_str());
+        assert_eq!(link, Some(start), "{found:#?}");
+        let advice = format!("Wait: the next attempt {start}. Meanwhile");
+        assert!(found.advice.starts_with(&advice), "{}", found.advice);
+    }
+}
+
 /// The age of the Job does not count after the end of a Pod, and each disruption doubles the delay of the next Pod.
 #[test]
 fn a_stopped_pod_is_awaited_from_its_end() {
