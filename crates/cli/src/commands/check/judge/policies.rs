@@ -364,7 +364,7 @@ mod tests {
                 Reach::Namespaces(names.map(str::to_owned).collect())
             }
         };
-        // The bindings, the watched namespaces, and whether the policy is that of authors or of the operator.
+        // The bindings, the watched namespaces, and whether a policy for authors and one of the operator are complete.
         let cases: [(Lists, Option<Lists>, bool, bool); 14] = [
             (&["all"], Some(&[]), true, true),
             (&["a"], Some(&[]), false, false),

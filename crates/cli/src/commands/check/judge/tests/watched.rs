@@ -28,6 +28,8 @@ fn binding(state: &mut State) -> &mut BindingView {
     bindings(state).find(|one| one.policy == POLICY).unwrap()
 }
 
+type Installation = fn() -> State;
+
 /// An installation in which the tasks operator watches namespaces `a` and `b`. The chart has a Role in each of them instead
 /// of rules for all namespaces.
 fn limited() -> State {
@@ -129,7 +131,6 @@ fn an_operator_of_some_namespaces_needs_its_role_in_each() {
 fn a_policy_needs_a_binding_for_each_watched_namespace() {
     let narrow = "'orchestrator-tasks-use-agent' has only bindings that leave out requests";
     let well_bound = "each with a binding";
-    type Installation = fn() -> State;
     let cases: [(&str, Installation, Break, Verdict, &str); 7] = [
         ("as installed", limited, |_| {}, Verdict::Ok, well_bound),
         (
