@@ -229,7 +229,11 @@ fn a_crd_that_fits_this_program_may_not_fit_the_operator() {
         ("unreadable CRD, other", OTHER, forbidden(RUNS), true),
     ];
     for (name, version, crd, is_shown) in cases {
-        let mut world = with(running("InvalidChild", &rejected()), &[crd.clone()]).0;
+        let mut world = with(
+            running("InvalidChild", &rejected()),
+            std::slice::from_ref(&crd),
+        )
+        .0;
         version(&mut world);
         let found = explain(&world);
         assert_eq!(found.reason == "CRDOutdated", is_shown, "{name}");
