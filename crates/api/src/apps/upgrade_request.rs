@@ -5,6 +5,7 @@
 //! its settings say so. No configuration does.
 
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
