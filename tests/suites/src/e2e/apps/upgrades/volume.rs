@@ -17,12 +17,11 @@ use testkit::{
 use tokio::time::timeout;
 
 use super::{
-    super::manifests::BUSYBOX,
     evidence::{SNAPSHOT, volumes},
 };
 use crate::{
     flux::resource,
-    verify::fixture::{self, gone, output},
+    verify::fixture::{self, gone},
 };
 
 /// One command in a container.
@@ -84,17 +83,6 @@ pub(super) fn pod_with(name: &str, claim: &str, container: Value) -> Result<Pod>
         "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
     });
     Ok(serde_json::from_value(pod)?)
-}
-
-/// Runs a script in a Pod with the volume of a claim at `/data`, and returns its output. The Pod is deleted.
-pub(super) async fn read(env: &Env, name: &str, claim: &str, script: &str) -> Result<String> {
-    let container = json!({
-        "name": "main", "image": BUSYBOX, "command": ["sh", "-c", script],
-    });
-    fixture::create(env, pod_with(name, claim, container)?).await?;
-    let text = output(env, name).await?;
-    delete_pod(env, name).await?;
-    Ok(text.trim().to_owned())
 }
 
 pub(super) async fn delete_pod(env: &Env, name: &str) -> Result<()> {
