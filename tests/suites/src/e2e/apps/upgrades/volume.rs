@@ -16,9 +16,7 @@ use testkit::{
 };
 use tokio::time::timeout;
 
-use super::{
-    evidence::{SNAPSHOT, volumes},
-};
+use super::evidence::{SNAPSHOT, volumes};
 use crate::{
     flux::resource,
     verify::fixture::{self, gone},
