@@ -130,6 +130,13 @@ impl KindRow {
         self.resource.kind
     }
 
+    /// Returns whether an object of the kind is a run: a user can suspend, cancel and repeat it. Requests to other operators
+    /// run to completion too, but are not runs.
+    #[must_use]
+    pub fn is_run(&self) -> bool {
+        self.lifecycle == Lifecycle::RunToCompletion && tasks::OPERATOR.kinds.contains(self)
+    }
+
     /// Returns whether `word` is a name of the kind on the command line, with or without the group.
     #[must_use]
     pub fn has_name(&self, word: &str) -> bool {

@@ -146,6 +146,9 @@ pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
 
 /// Variable: the users that may set our labels. An installation sets its value with [`fill`].
 pub const LABEL_WRITERS: &str = "labelWriters";
+/// Variable: the user of the operator itself, in policies about authors that also judge objects which the operator creates.
+/// See [`fill`].
+pub const OWN_USERS: &str = "ownUsers";
 /// Variable: the namespaces in which the operator of runs creates nothing. See [`fill`].
 pub const PROTECTED_NAMESPACES: &str = "protectedNamespaces";
 /// Variable: ServiceAccounts, as `namespace/name`, that have access to `kube-system`. Runs may

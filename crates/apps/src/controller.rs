@@ -47,9 +47,8 @@ use crate::{
 pub struct Settings {
     /// Whether release Secrets of Helm are read.
     pub read_release_secrets: bool,
-    /// Settings of the step that changes the version in Git. With them, the operator reconciles UpgradeRequests and
-    /// RollbackRequests, whose CRDs, permissions and policies must be installed.
-    pub upgrades: Option<StepSettings>,
+    /// Settings of the steps that change the version in Git and bind restored volumes.
+    pub steps: StepSettings,
 }
 
 /// Starts the watches and the controller of the operator.
@@ -66,14 +65,12 @@ pub fn start(context: Context, scope: Scope, settings: Settings, supervisor: &mu
     );
     let Settings {
         read_release_secrets,
-        upgrades,
+        steps,
     } = settings;
     // The caches of Jobs get the responses of writes in the order in which they were created. Only UpgradeRequests write
     // Jobs, so theirs come first.
-    let upgrade_caches = upgrades
-        .as_ref()
-        .map(|_| UpgradeCaches::watch(&mut watches));
-    let caches = Caches::watch(&mut watches, upgrades.is_some());
+    let own = UpgradeCaches::watch(&mut watches);
+    let caches = Caches::watch(&mut watches);
     let shared = Shared::default();
     let releases = Releases::new(context.client.clone(), read_release_secrets);
     caches.connect(&apps, &shared, &releases);
@@ -82,51 +79,44 @@ pub fn start(context: Context, scope: Scope, settings: Settings, supervisor: &mu
         releases,
         scope,
     };
+    own.connect_apps(&shared);
     let kind = AppKind {
         apps: apps.clone(),
         observer: observer.clone(),
         shared: shared.clone(),
-        operations: upgrade_caches.as_ref().map(|own| {
-            own.connect_apps(&shared);
-            OperationsReader {
-                own: own.clone(),
-                caches: caches.clone(),
-            }
-        }),
+        operations: OperationsReader {
+            own: own.clone(),
+            caches: caches.clone(),
+        },
     };
     let controller = Controller::new(kind, apps.clone(), context.clone())
         .depends_on(&caches.kustomizations)
         .depends_on(&caches.helm_releases);
     shared.set_handle(controller.handle());
-    let upgrades = upgrades.zip(upgrade_caches).map(|(settings, own)| {
-        let rollbacks = RollbackKind::controller(
-            settings.clone(),
-            own.clone(),
-            apps.clone(),
-            observer.clone(),
-            &shared,
-            &context,
-        );
-        let upgrades = UpgradeKind::controller(settings, own, apps, observer, &shared, &context);
-        (upgrades, rollbacks)
-    });
+    let (rollbacks, rollback_logs) = RollbackKind::controller(
+        steps.clone(),
+        own.clone(),
+        apps.clone(),
+        observer.clone(),
+        &shared,
+        &context,
+    );
+    let (upgrades, logs) = UpgradeKind::controller(steps, own, apps, observer, &shared, &context);
     let started = watches.start(supervisor);
     let shutdown = supervisor.shutdown();
-    if let Some(((upgrades, logs), (rollbacks, rollback_logs))) = upgrades {
-        supervisor.spawn("Pod logs", logs.run(upgrades.handle(), shutdown.clone()));
-        supervisor.spawn(
-            "UpgradeRequests",
-            upgrades.run(started.clone(), shutdown.clone()),
-        );
-        supervisor.spawn(
-            "Pod logs of rollbacks",
-            rollback_logs.run(rollbacks.handle(), shutdown.clone()),
-        );
-        supervisor.spawn(
-            "RollbackRequests",
-            rollbacks.run(started.clone(), shutdown.clone()),
-        );
-    }
+    supervisor.spawn("Pod logs", logs.run(upgrades.handle(), shutdown.clone()));
+    supervisor.spawn(
+        "UpgradeRequests",
+        upgrades.run(started.clone(), shutdown.clone()),
+    );
+    supervisor.spawn(
+        "Pod logs of rollbacks",
+        rollback_logs.run(rollbacks.handle(), shutdown.clone()),
+    );
+    supervisor.spawn(
+        "RollbackRequests",
+        rollbacks.run(started.clone(), shutdown.clone()),
+    );
     supervisor.spawn("ManagedApps", controller.run(started, shutdown));
 }
 
@@ -169,8 +159,8 @@ struct AppKind {
     apps: Cache<ManagedApp>,
     observer: Observer,
     shared: Shared,
-    /// Reads the requests of an application, if the operator reconciles any.
-    operations: Option<OperationsReader>,
+    /// Reads the requests of an application.
+    operations: OperationsReader,
 }
 
 impl AppKind {
@@ -293,7 +283,7 @@ impl Kind for AppKind {
             discovery,
             overlap,
             warnings,
-            operations: self.operations.as_ref().map(|reader| reader.read(app)),
+            operations: Some(self.operations.read(app)),
         })
     }
 

@@ -4,9 +4,6 @@
 //! - New volumes exist, and are not empty, before anything is deleted.
 //! - Nothing is deleted before Git has the version from before: [`swap`] requires the stored commit.
 //! - The replaced volumes are retained.
-//!
-//! # Caveats
-//! The kind is not installed by the chart, and the operator starts its controller only if its settings say so.
 
 pub mod automatic;
 pub mod available;

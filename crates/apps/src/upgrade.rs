@@ -10,9 +10,6 @@
 //! - A request that failed or is deleted ends only after each object was read back from the API server: no Flux object
 //!   has its lock, and no workload is at zero because of it.
 //! - A request is never stuck: each phase that waits for the cluster leads to `Undo` at its deadline.
-//!
-//! # Caveats
-//! The kind is not installed by the chart, and the operator starts its controller only if its settings say so.
 
 mod approval;
 mod commit_job;
@@ -41,10 +38,7 @@ pub mod world;
 
 use api::{
     Reason, Timestamp, Verdict,
-    apps::{
-        UpgradeFailure, UpgradePhase, UpgradePlan, UpgradeRequest, UpgradeRequestStatus,
-        upgrade_reason,
-    },
+    apps::{UpgradeFailure, UpgradePhase, UpgradePlan, UpgradeRequest, UpgradeRequestStatus},
     decide::{Decision, Input, LiveRead, ReconcileError, Target},
     names, time,
 };
@@ -270,7 +264,7 @@ impl<'a> Request<'a> {
 
     fn stored_reason(&self) -> Reason {
         let name = self.stored.progress.reason.as_deref().unwrap_or_default();
-        upgrade_reason(name).unwrap_or(Reason::InternalError)
+        Reason::from_name(name).unwrap_or(Reason::InternalError)
     }
 
     /// Returns the reads of all objects of the plan.

@@ -112,7 +112,7 @@ pub struct AppWorld {
     pub overlap: Option<Overlap>,
     /// Warning Events about Pods of workloads that are not ready.
     pub warnings: Vec<Warning>,
-    /// The requests of the application, or `None` if the operator reconciles none.
+    /// The requests of the application, or `None` if only its health is judged.
     pub operations: Option<Operations>,
 }
 

@@ -177,8 +177,65 @@ impl Tenants {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Apps {
+    /// Settings of the steps of UpgradeRequests and RollbackRequests.
+    pub git: AppGit,
     /// Settings of releases of Helm.
     pub helm: Helm,
+}
+
+/// Settings of the steps of UpgradeRequests and RollbackRequests.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct AppGit {
+    /// Image of the steps that change a version in Git, and of the Pods that bind restored volumes. The default is the
+    /// toolbox image, as in `tasks.docs.toolboxImage`.
+    #[serde(deserialize_with = "read::toolbox_image")]
+    #[schemars(length(min = 1, max = 512))]
+    pub toolbox_image: String,
+    /// Networks of Git servers in addition to public addresses, as CIDRs. Pods, Services and nodes usually
+    /// have private addresses. Without this setting, no request reaches them.
+    #[serde(deserialize_with = "read::networks")]
+    pub allowed_networks: Vec<String>,
+    /// Whether `http://` repositories are allowed. Their credentials are transferred in plain text.
+    pub plain_http: bool,
+    /// Maximum disk space of a repository on a node, in MiB.
+    #[serde(rename = "repositoryLimitMiB", deserialize_with = "read::mebibytes")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub repository_limit_mib: u32,
+}
+
+impl Default for AppGit {
+    fn default() -> Self {
+        let Settings {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        } = Settings::default();
+        Self {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        }
+    }
+}
+
+impl From<AppGit> for Settings {
+    fn from(git: AppGit) -> Self {
+        let AppGit {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        } = git;
+        Self {
+            toolbox_image,
+            allowed_networks,
+            plain_http,
+            repository_limit_mib,
+        }
+    }
 }
 
 /// Settings of releases of Helm.
@@ -205,8 +262,7 @@ impl Apps {
     pub fn settings(&self) -> apps::controller::Settings {
         apps::controller::Settings {
             read_release_secrets: self.helm.read_release_secrets,
-            // The chart does not install UpgradeRequests.
-            upgrades: None,
+            steps: self.git.clone().into(),
         }
     }
 }

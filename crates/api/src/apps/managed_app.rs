@@ -18,8 +18,8 @@ use crate::{
     rules,
 };
 
-/// Application that Flux applies. The operator reports its versions, workloads, volumes and health, and
-/// changes nothing in the cluster.
+/// Application that Flux applies. The operator reports its versions, workloads, volumes and health. Only requests
+/// change it.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "orchestrator.io",
@@ -32,7 +32,7 @@ use crate::{
     namespaced,
     status = "ManagedAppStatus",
     derive = "PartialEq",
-    doc = "Application that Flux applies. The operator reports its versions, workloads, volumes and health, and changes nothing in the cluster."
+    doc = "Application that Flux applies. The operator reports its versions, workloads, volumes and health. Only requests change it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ManagedAppSpec {
@@ -48,58 +48,40 @@ pub struct ManagedAppSpec {
     pub helm_release_ref: Option<FluxRef>,
 
     /// Git repository in which upgrades change the version of the application.
-    // The schema lacks the field until UpgradeRequests are installed: it would have no effect before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     pub git: Option<AppGit>,
 
     /// Whether the operator creates a RollbackRequest for an upgrade that failed after its commit. Default: false.
-    // The schema lacks the field until UpgradeRequests are installed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(skip)]
     pub auto_rollback: bool,
 
     /// Snapshots of the volumes of the application.
-    // As above.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(skip)]
     pub volume_snapshots: VolumeSnapshotPolicy,
 
     /// PersistentVolumes that a rollback replaced.
-    // As above.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(skip)]
     pub retained_volumes: RetainedVolumePolicy,
 
     /// Kustomization of Flux that applies `kustomizationRef`. An upgrade suspends both: the suspension of a parent does
     /// not stop its children. The author needs permission to patch it.
-    // As above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     pub suspend_ref: Option<FluxRef>,
 
     /// Timeouts of the phases of upgrades and rollbacks.
-    // As above.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(skip)]
     pub phase_timeouts: TimeoutSettings,
 
     /// Health of the application after an upgrade or a rollback.
-    // As above.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(skip)]
     pub health_check: HealthCheckSettings,
 
     /// Whether an upgrade waits for the decision of a user after its plan. Default: `NotRequired`.
-    // As above.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(skip)]
     pub approval: ApprovalPolicy,
 
     /// How long the workloads stay stopped during an upgrade. Default: `Auto`.
-    // As above.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(skip)]
     pub scale_down_policy: ScaleDownSetting,
 }
 

@@ -1,4 +1,5 @@
-//! The kind of the apps operator: a [`ManagedApp`] is an application that Flux applies.
+//! The kinds of the apps operator: a [`ManagedApp`] is an application that Flux applies. An [`UpgradeRequest`] upgrades it,
+//! and a [`RollbackRequest`] returns it to the state before an upgrade.
 
 #[expect(
     unreachable_pub,
@@ -12,9 +13,7 @@ mod managed_app;
 mod operations;
 mod permissions;
 mod reasons;
-mod rollback_permissions;
 mod rollback_phase;
-mod rollback_reasons;
 #[expect(
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
@@ -28,9 +27,7 @@ mod status;
 )]
 mod timeouts;
 mod upgrade_git;
-mod upgrade_permissions;
 mod upgrade_phase;
-mod upgrade_reasons;
 #[expect(
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
@@ -38,7 +35,7 @@ mod upgrade_reasons;
 mod upgrade_request;
 mod upgrade_status;
 
-use crate::{Reason, decide::ResourceType, kinds::OperatorRow, policy};
+use crate::{decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{
     ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ScaleDownSetting,
@@ -48,7 +45,6 @@ pub use operations::{
     MAX_RESTORE_POINTS, MAX_RETAINED_VOLUMES, RestorePoint, RetainedVolume, RetainedVolumePolicy,
     SnapshotRetention, VolumeSnapshotPolicy, reclaim_intent,
 };
-pub use rollback_permissions::ROLLBACK_PERMISSIONS;
 pub use rollback_phase::RollbackPhase;
 pub use rollback_request::{ROLLBACK_REQUEST, RollbackRequest, RollbackRequestSpec};
 pub use rollback_status::{
@@ -65,7 +61,6 @@ pub use upgrade_git::{
     PlannedDocument, PlannedEdit, PlannedSource, PushAttempt, PushFailure, PushOutcome,
     PushedCommit, ReconciledVersion, UpgradeEvidence, VersionsBefore,
 };
-pub use upgrade_permissions::UPGRADE_PERMISSIONS;
 pub use upgrade_phase::{PLAN_TIME, PUSH_TIME, UpgradePhase};
 pub use upgrade_request::{
     Approval, ApprovalDecision, TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec,
@@ -112,42 +107,11 @@ const LEASE: &str = "orchestrator-apps";
 /// The row of the apps operator in the table of kinds.
 pub const OPERATOR: OperatorRow = OperatorRow {
     name: "apps",
-    summary: "Applications that Flux applies",
+    summary: "Applications that Flux applies, their upgrades and rollbacks",
     lease: LEASE,
     needs_all_namespaces: None,
-    kinds: &[MANAGED_APP],
+    kinds: &[MANAGED_APP, UPGRADE_REQUEST, ROLLBACK_REQUEST],
     permissions: permissions::PERMISSIONS,
     policies: policy::of_apps,
     reasons: reasons::REASONS,
 };
-
-/// Returns the reason of this name of an UpgradeRequest or a RollbackRequest, or `None` if this release does not know it.
-/// Their reasons are not in the table of kinds, because the kinds are not.
-#[must_use]
-pub fn upgrade_reason(name: &str) -> Option<Reason> {
-    let own = upgrade_reasons::REASONS.iter();
-    let mut own = own.chain(rollback_reasons::REASONS).copied();
-    own.find(|known| known.name() == name)
-        .or_else(|| Reason::from_name(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn each_reason_of_an_upgrade_explains_itself_and_is_found() {
-        let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
-        let own = upgrade_reasons::REASONS.iter();
-        for reason in own.chain(rollback_reasons::REASONS) {
-            assert!(reason.meaning().ends_with('.'), "{reason}");
-            assert!(reason.advice().ends_with('.'), "{reason}");
-            assert_eq!(upgrade_reason(reason.name()), Some(*reason));
-            assert!(names.insert(reason.name()), "{reason} is declared twice");
-        }
-        assert_eq!(upgrade_reason("Unhealthy"), Some(Reason::Unhealthy));
-        assert_eq!(upgrade_reason("Other"), None);
-    }
-}

@@ -48,7 +48,7 @@ pub struct VolumeSnapshotPolicy {
     pub excluded: Vec<ClaimRef>,
     /// Access modes of the claims of which snapshots are taken. A claim needs one of them. Default: all modes. At most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 32), inner(length(max = 32)))]
     pub access_modes: Vec<String>,
     /// Snapshots that the operator keeps.
     #[serde(default)]
@@ -108,12 +108,14 @@ impl Default for SnapshotRetention {
 }
 
 /// PersistentVolumes that a rollback replaced.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedVolumePolicy {
     /// Time after which the operator restores the reclaim policy of such a volume, so that the cluster reclaims it.
     /// Default: the volumes are retained indefinitely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("10s", "8784h"))]
     pub ttl: Option<Duration>,
 }
 

@@ -25,7 +25,7 @@ crate::phases! {
             undo Undo::Phase(RollbackPhase::Undo) => [VolumeRestore, Undo];
         VolumeRestore: "The operator provisions new volumes from the snapshots, and checks that they are not empty. Nothing is deleted.",
             deadline Deadline::progress(
-                Limit { text: "`status.plan.timeouts.volumeRestore` without progress", of: |request: &RollbackRequest| Duration::from(request.restore_timeouts().volume_restore) },
+                Limit { text: "`status.plan.timeouts.volumeRestore`", of: |request: &RollbackRequest| Duration::from(request.restore_timeouts().volume_restore) },
                 Limit { text: "`status.plan.change.timeouts.volumeCap`", of: |request: &RollbackRequest| Duration::from(request.timeouts().volume_cap) },
                 RollbackPhase::Undo
             ),

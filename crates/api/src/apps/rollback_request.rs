@@ -1,7 +1,4 @@
 //! `RollbackRequest`: returns Git, the release and the volumes of an application to the state before one upgrade.
-//!
-//! # Caveats
-//! The kind is not in the table of kinds: the chart does not install it, and no controller reads it.
 
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use serde::{Deserialize, Serialize};
@@ -63,7 +60,7 @@ impl RollbackRequest {
     }
 }
 
-/// The row of RollbackRequests for the table of kinds. It is not a part of the apps operator yet.
+/// The row of RollbackRequests for the table of kinds.
 pub const ROLLBACK_REQUEST: KindRow = KindRow {
     resource: ResourceType::new(GROUP, "v1alpha1", "RollbackRequest", "rollbackrequests"),
     crd_name: "rollbackrequests.orchestrator.io",

@@ -56,25 +56,19 @@ pub struct ManagedAppStatus {
     #[schemars(length(max = 32))]
     pub unprotected_volumes: Vec<UnprotectedVolume>,
     /// Request that changes the application now.
-    // The schema lacks this field and the next ones until UpgradeRequests are installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     pub active_operation: Option<ActiveOperation>,
     /// Most recent upgrade that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     pub last_upgrade: Option<LastUpgrade>,
     /// Upgrades to whose start a rollback can return, the newest first. At most 5 are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(skip)]
     pub restore_points: Vec<RestorePoint>,
     /// PersistentVolumes that rollbacks replaced. At most 64 are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(skip)]
     pub retained_volumes: Vec<RetainedVolume>,
     /// Versions that were rolled back, the newest last. At most 16 are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(skip)]
     pub rejected_versions: Vec<String>,
     /// Fields that every kind has.
     #[serde(flatten)]

@@ -31,7 +31,7 @@ crate::phases! {
             undo Undo::Phase(UpgradePhase::Undo) => [Snapshot, Undo];
         Snapshot: "The operator takes a snapshot of each volume, and waits until all are ready.",
             deadline Deadline::progress(
-                Limit { text: "`status.plan.timeouts.snapshot` without progress", of: |request: &UpgradeRequest| Duration::from(request.timeouts().snapshot) },
+                Limit { text: "`status.plan.timeouts.snapshot`", of: |request: &UpgradeRequest| Duration::from(request.timeouts().snapshot) },
                 Limit { text: "`status.plan.timeouts.volumeCap`", of: |request: &UpgradeRequest| Duration::from(request.timeouts().volume_cap) },
                 UpgradePhase::Undo
             ),

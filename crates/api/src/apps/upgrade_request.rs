@@ -1,8 +1,4 @@
 //! `UpgradeRequest`: one upgrade of a ManagedApp, which stops its workloads and takes snapshots first.
-//!
-//! # Caveats
-//! The kind is not in the table of kinds: the chart does not install it, and the operator starts its controller only if
-//! its settings say so. No configuration does.
 
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
@@ -104,7 +100,7 @@ impl UpgradeRequest {
     }
 }
 
-/// The row of UpgradeRequests for the table of kinds. It is not a part of the apps operator yet.
+/// The row of UpgradeRequests for the table of kinds.
 pub const UPGRADE_REQUEST: KindRow = KindRow {
     resource: ResourceType::new(GROUP, "v1alpha1", "UpgradeRequest", "upgraderequests"),
     crd_name: "upgraderequests.orchestrator.io",

@@ -1,4 +1,4 @@
-//! Admission policies and roles for ManagedApps: for their authors and for their operator.
+//! Admission policies and roles for ManagedApps and their requests: for their authors and for their operator.
 //!
 //! The status of a ManagedApp shows the workloads and volumes of an application in any namespace.
 //! So the author must have permission for the objects of Flux that the ManagedApp references.
@@ -8,36 +8,58 @@ use k8s_openapi::api::{
     rbac::v1::ClusterRole,
 };
 
-use super::{Matched, READ, WRITE, children, denial, own_lease, policy, role, rule};
+use super::{
+    Matched, READ, WRITE, children, denial, own_lease, policy, role, rollback_authors,
+    rollback_operator, rule, upgrade_authors, upgrade_operator,
+};
 use crate::{
     GROUP,
     apps::{HELM_RELEASE, KUSTOMIZATION, OPERATOR},
     decide::ResourceType,
 };
 
-/// Returns the policies for authors of ManagedApps. The installation must prefix their names with its own.
+/// Returns the policies for authors of ManagedApps, UpgradeRequests and RollbackRequests. The installation must prefix their
+/// names with its own.
 #[must_use]
 pub fn apps() -> Vec<ValidatingAdmissionPolicy> {
     let mut all = vec![flux_references()];
+    all.extend(upgrade_authors());
+    all.extend(rollback_authors());
     all.extend(children::of_apps());
     all
 }
 
 /// Returns the bounds of the apps operator. The installation must add the condition [`super::by_user`] to each
-/// policy. RBAC allows the operator no other writes than its status, Events and Leases, and cannot limit the
-/// creation of a Lease to a name.
+/// policy. RBAC can limit neither a patch to fields, nor a creation to a name or to a form.
 #[must_use]
 pub fn app_operator() -> Vec<ValidatingAdmissionPolicy> {
-    vec![own_lease(OPERATOR.lease)]
+    let mut all = vec![own_lease(OPERATOR.lease)];
+    all.extend(upgrade_operator());
+    all.extend(rollback_operator());
+    all
 }
 
 /// Returns roles for users of ManagedApps, which the cluster's own roles `view`, `edit` and `admin` aggregate.
+///
+/// Only `admin` may approve: with `approval: Required`, an editor shall not decide about their own upgrade.
 #[must_use]
 pub fn app_roles() -> Vec<ClusterRole> {
     let kinds = OPERATOR.plurals();
     vec![
         role("view", &["view"], vec![rule(GROUP, &kinds, READ)]),
-        role("edit", &["admin", "edit"], vec![rule(GROUP, &kinds, WRITE)]),
+        role(
+            "edit",
+            &["admin", "edit"],
+            vec![
+                rule(GROUP, &kinds, WRITE),
+                rule(GROUP, &["managedapps"], &["rollback", "upgrade"]),
+            ],
+        ),
+        role(
+            "approve",
+            &["admin"],
+            vec![rule(GROUP, &["managedapps"], &["approve"])],
+        ),
     ]
 }
 

@@ -93,10 +93,13 @@ pub(super) fn of_tenants() -> Vec<ValidatingAdmissionPolicy> {
     ]
 }
 
-/// Returns the policy for labels and owner references of ManagedApps. The apps operator creates no children, so no
-/// controller does for it.
+/// Returns the policies for labels and owner references of UpgradeRequests and RollbackRequests, which have Jobs.
 pub(super) fn of_apps() -> Vec<ValidatingAdmissionPolicy> {
-    vec![labels(&apps::OPERATOR, &[])]
+    let templates = vec![requests("batch", &["v1"], &["jobs"], CREATE_UPDATE)];
+    vec![
+        labels(&apps::OPERATOR, JOBS),
+        template_labels(&apps::OPERATOR, templates, JOBS),
+    ]
 }
 
 fn labels(operator: &OperatorRow, controllers: &[Controller]) -> ValidatingAdmissionPolicy {
@@ -139,11 +142,7 @@ fn guard(
         name: "claims-an-owner".to_owned(),
         expression: when,
     };
-    let mut may: Vec<String> = controllers.iter().map(created_by).collect();
-    if may.is_empty() {
-        // An empty expression does not compile.
-        may.push("false".to_owned());
-    }
+    let may: Vec<String> = controllers.iter().map(created_by).collect();
     let variables = [
         // The chart sets this list to the operator and the users in its value
         // 'labelWriters'.

@@ -1,12 +1,10 @@
 //! Admission policies for RollbackRequests: for their authors and for their operator.
-//!
-//! # Caveats
-//! No installation has them yet, because the kind is not installed. They are not in [`super::of_apps`].
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 
 use super::{
-    Matched, allowed, conditional_policy, denial, permission_message, policy, requests,
+    Matched, OWN_USERS, allowed, conditional_policy, denial, owned_list, permission_message,
+    policy, requests,
     task_operator::{bound, restricted, without_host},
     upgrades::{same_but, same_metadata},
 };
@@ -21,8 +19,8 @@ const VOLUME_ANNOTATIONS: [&str; 2] = [
     "orchestrator.io/source-pvc",
 ];
 
-/// Returns the policies for authors of RollbackRequests. The installation must prefix their names with its own, and must
-/// exempt the operator, which creates RollbackRequests for failed upgrades.
+/// Returns the policies for authors of RollbackRequests. The installation must prefix their names with its own, and set
+/// [`OWN_USERS`].
 #[must_use]
 pub fn rollback_authors() -> Vec<ValidatingAdmissionPolicy> {
     vec![may_roll_back()]
@@ -31,7 +29,7 @@ pub fn rollback_authors() -> Vec<ValidatingAdmissionPolicy> {
 /// Requires the verb `rollback` on the ManagedApps of the namespace.
 ///
 /// A RollbackRequest names its UpgradeRequest, and a policy cannot read the ManagedApp of another object. So a permission
-/// for one ManagedApp by name is not enough.
+/// for one ManagedApp by name is not enough. The operator itself creates RollbackRequests for failed upgrades.
 fn may_roll_back() -> ValidatingAdmissionPolicy {
     policy(
         "roll-back-app",
@@ -41,9 +39,13 @@ fn may_roll_back() -> ValidatingAdmissionPolicy {
             name: "created",
             when: "oldObject == null",
         },
-        &[],
+        // The chart sets this list to the operator.
+        &[(OWN_USERS, owned_list(&[]))],
         vec![denial(
-            allowed(GROUP, "managedapps", None, "rollback"),
+            format!(
+                "request.userInfo.username in variables.{OWN_USERS} || {}",
+                allowed(GROUP, "managedapps", None, "rollback")
+            ),
             "spec.upgradeRequestRef: the author of a RollbackRequest must be allowed to 'rollback' the ManagedApps of the namespace",
             &permission_message("\"spec.upgradeRequestRef: \"", "'rollback' ManagedApps"),
         )],

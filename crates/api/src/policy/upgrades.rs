@@ -1,7 +1,4 @@
 //! Admission policies for UpgradeRequests: for their authors and for their operator.
-//!
-//! # Caveats
-//! No installation has them yet, because the kind is not installed. They are not in [`super::of_apps`].
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 

@@ -95,8 +95,8 @@ impl WorkloadEntry {
 pub(super) struct ClaimEntry {
     id: ObjectId,
     view: Arc<ClaimView>,
-    /// The whole object, for the plan and the snapshots of an upgrade. `None` without upgrades.
-    pub(super) claim: Option<Box<PersistentVolumeClaim>>,
+    /// The whole object, for the plan and the snapshots of an upgrade.
+    pub(super) claim: Box<PersistentVolumeClaim>,
 }
 
 /// A ReplicaSet or a Job: only its UID and its owner count.
@@ -158,8 +158,8 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    /// Watches all types. `has_upgrades` is whether the claims are kept as a whole.
-    pub(super) fn watch(watches: &mut WatchManager, has_upgrades: bool) -> Self {
+    /// Watches all types.
+    pub(super) fn watch(watches: &mut WatchManager) -> Self {
         let by_uid: fn(&WorkloadEntry) -> Vec<String> =
             |entry| vec![with_uid(&entry.view.id.namespace, &entry.view.uid)];
         let workloads = [
@@ -236,14 +236,14 @@ impl Caches {
                 Watch {
                     labels: None,
                     fields: None,
-                    transform: Arc::new(move |one: PersistentVolumeClaim, _| {
+                    transform: Arc::new(|one: PersistentVolumeClaim, _| {
                         let meta = &one.metadata;
                         let namespace = meta.namespace.as_deref().unwrap_or_default();
                         let name = meta.name.as_deref().unwrap_or_default();
                         ClaimEntry {
                             id: ObjectId::new(ObjectKind::Claim, namespace, name),
                             view: Arc::new(ClaimView::from(&one)),
-                            claim: has_upgrades.then(|| Box::new(one)),
+                            claim: Box::new(one),
                         }
                     }),
                     index: |_| Vec::new(),
@@ -452,7 +452,7 @@ impl Caches {
     /// Returns namespace and name of each VolumeSnapshot from which a claim is restored that is not bound yet.
     pub(super) fn restoring(&self) -> BTreeSet<(String, String)> {
         self.claims.fold_active(BTreeSet::new(), |mut all, entry| {
-            all.extend(entry.claim.as_deref().and_then(restored_from));
+            all.extend(restored_from(&entry.claim));
             all
         })
     }

@@ -135,7 +135,7 @@ impl OperationsReader {
         let claim = volume.claim.as_ref().and_then(|(namespace, name)| {
             let name = NamespacedName::new(namespace, name);
             let entry = self.caches.claim_object(&name)?;
-            entry.claim.as_ref()?.metadata.uid.clone()
+            entry.claim.metadata.uid.clone()
         });
         Some(ReplacedVolume {
             is_bound: claim.is_some() && claim == volume.claim_uid,

@@ -148,8 +148,7 @@ impl RollbackKind {
     fn claim(&self, namespace: &str, name: &str) -> Option<LiveClaim> {
         let name = NamespacedName::new(namespace, name);
         let entry = self.observed.observer.caches.claim_object(&name)?;
-        let claim = entry.claim.as_deref()?;
-        Some(LiveClaim::read(claim))
+        Some(LiveClaim::read(&entry.claim))
     }
 
     /// Returns the description of a claim at the time of its snapshot.

@@ -46,7 +46,7 @@ impl UpgradeKind {
             .iter()
             .filter_map(|name| {
                 let entry = self.observer.caches.claim_object(name)?;
-                let claim = entry.claim.as_deref()?;
+                let claim = &*entry.claim;
                 let volume = claim
                     .spec
                     .as_ref()

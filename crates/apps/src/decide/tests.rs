@@ -280,13 +280,18 @@ fn each_problem_names_the_blocker() {
     }
 }
 
-/// Each reason of the operator has a row in a table of this module.
+/// Each reason of ManagedApps has a row in a table of this module. The reasons of requests follow them in the list.
 #[test]
 fn each_reason_is_decided() {
     let mut decided: Vec<Reason> = problems().into_iter().map(|(reason, ..)| reason).collect();
     // See `a_change_is_pending_for_a_time`.
     decided.push(Reason::Comparing);
-    for reason in api::apps::OPERATOR.reasons {
+    let all = api::apps::OPERATOR.reasons.iter();
+    let own: Vec<&Reason> = all
+        .take_while(|reason| **reason != Reason::OperationActive)
+        .collect();
+    assert_eq!(own.last(), Some(&&Reason::Unhealthy));
+    for reason in own {
         assert!(decided.contains(reason), "{reason}");
     }
 }

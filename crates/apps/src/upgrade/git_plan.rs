@@ -4,7 +4,7 @@ use api::{
     Reason,
     apps::{
         AppGit, CommitAuthor, PlannedCommit, PlannedDocument, PlannedEdit, PlannedSource,
-        UpgradePlan, upgrade_reason,
+        UpgradePlan,
     },
     decide::Manifest,
 };
@@ -53,7 +53,7 @@ fn wait(message: String) -> GitStep {
 
 /// Returns the reason of the API for a reason of the step.
 pub(super) fn reason_of(name: &str) -> Reason {
-    upgrade_reason(name).unwrap_or(Reason::CommitFailed)
+    Reason::from_name(name).unwrap_or(Reason::CommitFailed)
 }
 
 /// Returns the next step of an upgrade. `plan` has everything but the change in Git.

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use api::{
     Reason, Timestamp, Verdict,
-    apps::{
-        PlannedFluxObject, UndoneStep, UpgradePhase, UpgradePlan, upgrade_condition, upgrade_reason,
-    },
+    apps::{PlannedFluxObject, UndoneStep, UpgradePhase, UpgradePlan, upgrade_condition},
     claim::{Claim, Lock},
     decide::{ConditionUpdate, Decision, Effect},
     pod::NamedRef,
@@ -360,7 +358,7 @@ fn end(request: &Request<'_>, undone: Vec<UndoneStep>) -> UpgradeDecision {
         downtime.to.get_or_insert(Time(time::whole(request.now)));
     }
     let failure = request.stored.failure.as_ref();
-    let reason = failure.and_then(|failure| upgrade_reason(&failure.reason));
+    let reason = failure.and_then(|failure| Reason::from_name(&failure.reason));
     let reason = reason.unwrap_or(Reason::InternalError);
     let text = failure.map_or("the request failed", |failure| failure.message.as_str());
     let is_rolled_back = is_rolled_back(request);

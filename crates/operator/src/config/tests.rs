@@ -42,6 +42,7 @@ fn an_empty_file_is_the_defaults() {
         Tasks::default().default_resources
     );
     assert!(apps.settings().read_release_secrets);
+    assert_eq!(apps.settings().steps, Settings::default());
     assert_eq!(tenants.dns_namespace, "kube-system");
     assert_eq!(tenants.probe_image, Settings::default().toolbox_image);
 }
@@ -138,6 +139,7 @@ tenants:
   dnsNamespace: dns
   probeImage: toolbox:3
 apps:
+  git: {toolboxImage: 'toolbox:4', allowedNetworks: [10.2.0.0/16], plainHttp: true, repositoryLimitMiB: 9}
   helm: {readReleaseSecrets: false}
 gateway: {pm: {namespace: pm}, hosts: [orc.example], proxyHeader: X-Auth-Token, streamsPerCaller: 10}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
@@ -167,7 +169,15 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         (of_tenants.dns_namespace, of_tenants.probe_image),
         ("dns".to_owned(), "toolbox:3".to_owned())
     );
-    assert!(!config.apps.settings().read_release_secrets);
+    let of_apps = config.apps.settings();
+    assert!(!of_apps.read_release_secrets);
+    let steps = Settings {
+        toolbox_image: "toolbox:4".to_owned(),
+        allowed_networks: vec!["10.2.0.0/16".to_owned()],
+        plain_http: true,
+        repository_limit_mib: 9,
+    };
+    assert_eq!(of_apps.steps, steps);
     assert_eq!(config.gateway.pm.namespace, "pm");
     assert_eq!(config.gateway.hosts, ["orc.example"]);
     let header = config.gateway.proxy_header.map(|header| header.0);
@@ -329,7 +339,12 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "line 2",
             "boolean",
         ),
-        ("apps: {git: {}}\n", "line 1", "`git`"),
+        ("apps: {git: {mode: PullRequest}}\n", "line 1", "`mode`"),
+        (
+            "apps:\n  git: {allowedNetworks: [everywhere]}\n",
+            "line 2",
+            "everywhere",
+        ),
         (
             "leaderElection: {renewSeconds: 6}\n",
             "line 1",
