@@ -35,6 +35,12 @@ impl ObjectName {
     /// Returns whether the object is a run.
     #[must_use]
     pub fn is_run(&self) -> bool {
+        self.kind.is_run()
+    }
+
+    /// Returns whether the object runs to completion, as runs and requests do.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
         self.kind.lifecycle == Lifecycle::RunToCompletion
     }
 

@@ -501,8 +501,8 @@ pub(crate) struct ContextAdd {
     after_help = "The command waits until each run is finished and each Tenant is ready for its latest spec. A Tenant with a spec that cannot be applied has failed. Exit code: 0 all succeeded · 1 one failed · 3 timed out · 4 one was cancelled · 5 one was not found or was deleted. The most severe code wins: 5, 3, 1, 4, 0. Ctrl-C stops the waiting, not the run."
 )]
 pub(crate) struct Wait {
-    /// Names of the runs; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
-    #[arg(value_name = "RUN", required = true, num_args = 1..=50, value_parser = target::run_or_tenant)]
+    /// Names of the runs; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant, upgraderequest/NAME, rollbackrequest/NAME
+    #[arg(value_name = "RUN", required = true, num_args = 1..=50, value_parser = target::awaited)]
     pub(crate) runs: Vec<ObjectName>,
     /// Timeout, such as 30s, 10m or 1h30m [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration)]

@@ -3,7 +3,7 @@
 use std::io;
 
 use actions::{Error, FilesError, ObjectName};
-use api::{Lifecycle, kinds::KindRow, tasks::TASK_RUN};
+use api::{kinds::KindRow, tasks::TASK_RUN};
 
 use crate::{exit::Exit, target};
 
@@ -109,9 +109,9 @@ fn unusable_agent(error: &Error) -> Option<(String, String)> {
 
 /// Suggests how to list the objects of a kind. A list of all runs has the names to type.
 pub(crate) fn others_of(kind: &KindRow) -> Vec<Advice> {
-    let listed = match kind.lifecycle {
-        Lifecycle::RunToCompletion => target::RUNS,
-        Lifecycle::LongLived => kind.listed,
+    let listed = match kind.is_run() {
+        true => target::RUNS,
+        false => kind.listed,
     };
     vec![("to see which there are", format!("get {listed}"))]
 }

@@ -10,7 +10,7 @@ use api::{
 
 use crate::{Exit, text::Tone, view::Standing};
 
-/// Returns whether users can suspend an object of this kind, and wait for it.
+/// Returns whether users can wait for an object of this kind.
 pub(crate) fn is_awaited(kind: &KindRow) -> bool {
     kind.lifecycle == Lifecycle::RunToCompletion || *kind == TENANT
 }
@@ -18,7 +18,7 @@ pub(crate) fn is_awaited(kind: &KindRow) -> bool {
 /// Returns the exit code for an object that needs no further waiting: a finished run, or a
 /// long-lived object that is ready, or whose spec cannot be applied.
 pub(crate) fn end(object: &Object) -> Option<Exit> {
-    if object.name.is_run() {
+    if object.name.is_ending() {
         return object.outcome().map(|outcome| Exit::of_outcome(&outcome));
     }
     let generation = object.metadata.generation.unwrap_or_default();
@@ -42,8 +42,8 @@ pub(crate) fn is_suspended(object: &Object) -> bool {
 /// Describes an object that has not reached an end. A blocked run must not appear to make progress.
 pub(crate) fn unfinished(object: &Object) -> String {
     let progress = object.current();
-    let is_run = object.name.is_run();
-    let main = if is_run { SUCCEEDED } else { READY };
+    let is_ending = object.name.is_ending();
+    let main = if is_ending { SUCCEEDED } else { READY };
     let condition = progress.and_then(|progress| progress.condition(main));
     let reason = condition.map_or("", |known| known.reason.as_str());
     let is_stalled = progress.is_some_and(|progress| progress.is_true(STALLED));
@@ -57,7 +57,7 @@ pub(crate) fn unfinished(object: &Object) -> String {
         format!("is blocked ({reason})")
     } else if reason == Reason::Suspended.name() {
         "is suspended, but not by its spec".to_owned()
-    } else if is_run {
+    } else if is_ending {
         "continues".to_owned()
     } else {
         match reason {
@@ -76,8 +76,8 @@ pub(crate) fn is_well(object: &Object) -> bool {
 /// a problem.
 pub(crate) fn standing(object: &Object) -> Standing {
     let kind = object.name.kind;
-    let (is_run, is_tenant) = (object.name.is_run(), *kind == TENANT);
-    let main = if is_run { SUCCEEDED } else { READY };
+    let (is_ending, is_tenant) = (object.name.is_ending(), *kind == TENANT);
+    let main = if is_ending { SUCCEEDED } else { READY };
     let unseen = CommonStatus::default();
     let progress = match object.current() {
         Some(progress) => progress,
@@ -100,7 +100,7 @@ pub(crate) fn standing(object: &Object) -> Standing {
     let reason = reason.map_or("", |known| known.reason.as_str());
     let is_plain = ["", "Ready", Reason::Progressing.name(), phase].contains(&reason);
     // A failed run has the condition as well, and no user has to act on it.
-    let is_over = is_run && matches!(phase, "Succeeded" | "Failed");
+    let is_over = is_ending && matches!(phase, "Succeeded" | "Failed");
     let is_stalled = progress.is_true(STALLED) && !is_over && !is_plain;
     let words = match (is_plain, is_stalled) {
         (true, _) => phase.to_owned(),
@@ -114,8 +114,8 @@ pub(crate) fn standing(object: &Object) -> Standing {
         "Suspended" => Standing::new("‖", words, Tone::Waiting),
         "Terminating" => Standing::new("⊘", words, Tone::Waiting),
         "Running" if is_tenant => isolated(progress, &words),
-        _ if is_run && is_stalled => Standing::new("!", words, Tone::Bad),
-        _ if is_run && reason == Reason::Suspended.name() => {
+        _ if is_ending && is_stalled => Standing::new("!", words, Tone::Bad),
+        _ if is_ending && reason == Reason::Suspended.name() => {
             Standing::new("‖", words, Tone::Waiting)
         }
         "Running" => Standing::new("●", words, Tone::Busy),

@@ -2,10 +2,10 @@
 
 use actions::ObjectName;
 use api::{
-    Lifecycle,
     apps::MANAGED_APP,
     kinds::{self, KindRow},
     tasks::TASK_RUN,
+    tenants::TENANT,
 };
 use why::gather::TargetKind;
 
@@ -72,9 +72,7 @@ pub(crate) fn words_to_list() -> impl Iterator<Item = &'static str> {
 /// Returns all kinds of runs.
 pub(crate) fn kinds_of_runs() -> Vec<&'static KindRow> {
     let all = kinds::all();
-    let mut runs: Vec<_> = all
-        .filter(|row| row.lifecycle == Lifecycle::RunToCompletion)
-        .collect();
+    let mut runs: Vec<_> = all.filter(|row| row.is_run()).collect();
     // A name without a kind is a TaskRun's, so TaskRuns come first.
     runs.sort_by_key(|row| **row != TASK_RUN);
     runs
@@ -99,7 +97,7 @@ pub(crate) fn kinds_to_list(word: &str) -> String {
 /// Returns all kinds, runs first.
 fn runs_first() -> Vec<&'static KindRow> {
     let mut rows: Vec<_> = kinds::all().collect();
-    rows.sort_by_key(|row| row.lifecycle == Lifecycle::LongLived);
+    rows.sort_by_key(|row| !row.is_run());
     rows
 }
 
@@ -130,9 +128,9 @@ fn quoted(more: &[&str]) -> String {
 pub(crate) fn nouns(ending: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for row in runs_first() {
-        let noun = match row.lifecycle {
-            Lifecycle::RunToCompletion => "run",
-            Lifecycle::LongLived => row.singular,
+        let noun = match row.is_run() {
+            true => "run",
+            false => row.singular,
         };
         let word = format!("{noun}{ending}");
         if !words.contains(&word) {
@@ -181,16 +179,27 @@ pub(crate) fn run(text: &str) -> Result<ObjectName, String> {
 /// Parses an object that can be suspended and waited for.
 pub(crate) fn run_or_tenant(text: &str) -> Result<ObjectName, String> {
     let found = object(text)?;
-    match state::is_awaited(found.kind) {
+    match found.is_run() || *found.kind == TENANT {
         true => Ok(found),
         false => Err(format!("'{text}' is neither a run nor a Tenant")),
+    }
+}
+
+/// Parses an object that can be waited for.
+pub(crate) fn awaited(text: &str) -> Result<ObjectName, String> {
+    let found = object(text)?;
+    match state::is_awaited(found.kind) {
+        true => Ok(found),
+        false => Err(format!(
+            "'{text}' is neither a run nor a request nor a Tenant"
+        )),
     }
 }
 
 /// Parses an object that has children or other objects that belong to it.
 pub(crate) fn with_objects(text: &str) -> Result<ObjectName, String> {
     let found = object(text)?;
-    match state::is_awaited(found.kind) || *found.kind == MANAGED_APP {
+    match found.is_run() || [TENANT, MANAGED_APP].contains(found.kind) {
         true => Ok(found),
         false => Err(format!(
             "'{text}' is neither a run nor a Tenant nor a ManagedApp"
@@ -278,10 +287,7 @@ pub(crate) fn any_kind(text: &str) -> Result<Target, String> {
 
 #[cfg(test)]
 mod tests {
-    use api::{
-        tasks::{AGENT, DOCS_RUN},
-        tenants::TENANT,
-    };
+    use api::tasks::{AGENT, DOCS_RUN};
 
     use super::*;
 
@@ -381,6 +387,21 @@ mod tests {
         assert_eq!(parsed("tenants/acme"), Ok("tenant/acme".to_owned()));
         assert!(parsed("agent/writer").is_err());
         assert!(run("tenant/acme").is_err());
+        assert!(run("upgrade/shop-2").is_err() && parsed("upgrade/shop-2").is_err());
+    }
+
+    /// A request cannot be suspended or cancelled, but it has an end.
+    #[test]
+    fn a_request_can_be_waited_for_and_is_no_run() {
+        let parsed = |text: &str| awaited(text).map(|found| found.argument());
+        assert_eq!(parsed("shop-7"), Ok("shop-7".to_owned()));
+        assert_eq!(parsed("oup/shop-2"), Ok("upgraderequest/shop-2".to_owned()));
+        assert_eq!(
+            parsed("rollback/shop-2"),
+            Ok("rollbackrequest/shop-2".to_owned())
+        );
+        assert_eq!(parsed("tenant/acme"), Ok("tenant/acme".to_owned()));
+        assert!(parsed("app/shop").is_err() && parsed("agent/writer").is_err());
     }
 
     #[test]

@@ -138,11 +138,11 @@ async fn page(
     }
 }
 
-/// Returns whether the deletion of the object needs an operator that runs. An unfinished run counts
+/// Returns whether the deletion of the object needs an operator that runs. An unfinished run or request counts
 /// even without a finalizer: its operator may add one at any time.
 fn hangs(object: &Object) -> bool {
     let has_finalizer = all_finalizers(object).next().is_some();
-    let is_unfinished = object.name.is_run() && object.outcome().is_none();
+    let is_unfinished = object.name.is_ending() && object.outcome().is_none();
     has_finalizer || is_unfinished
 }
 

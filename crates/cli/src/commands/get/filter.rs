@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use actions::Object;
-use api::{Lifecycle, Timestamp, kinds::KindRow, status::condition::FINISHED};
+use api::{Timestamp, kinds::KindRow, status::condition::FINISHED};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, from_value};
 
@@ -61,7 +61,7 @@ impl Filter {
     }
 
     fn fits(&self, kind: &KindRow) -> bool {
-        kind.lifecycle == Lifecycle::RunToCompletion
+        kind.is_run()
             && (self.agent.is_none() || has_field(kind, AGENT_NAME))
             && (self.service.is_none() || has_field(kind, SERVICE_NAME))
     }
