@@ -106,6 +106,13 @@ mod tests {
         Ok(found.into_iter().map(|name| name.name.clone()).collect())
     }
 
+    /// Policy, claims of the application, selected claims.
+    type Row<'a> = (
+        VolumeSnapshotPolicy,
+        &'a [&'a str],
+        Result<Vec<String>, String>,
+    );
+
     #[test]
     fn s1_4_claims_are_named_or_excluded() {
         let all = VolumeSnapshotPolicy::default();
@@ -121,8 +128,7 @@ mod tests {
             Ok(names.iter().map(|name| (*name).to_owned()).collect())
         };
         let rejected = || Err("NoVolumesFound".to_owned());
-        // Columns: policy, claims of the application, selected claims.
-        let table: [(VolumeSnapshotPolicy, &[&str], Result<Vec<String>, String>); 9] = [
+        let table: [Row<'_>; 9] = [
             (all.clone(), &["a", "b"], names(&["a", "b"])),
             // The check for an application without volumes comes before.
             (all, &[], names(&[])),
