@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use api::{GROUP, apps::OPERATOR};
 use http::Method;
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::api::{core::v1::PersistentVolumeClaim, rbac::v1::PolicyRule};
 use serde_json::{Value, json};
 use testkit::{
     cluster::Tier,
@@ -168,10 +168,11 @@ async fn an_author_references_only_flux_objects_that_they_may_patch() -> Result<
     .await
 }
 
-/// A stolen token of the operator changes nothing but the status of ManagedApps.
+/// A stolen token of the operator changes no ManagedApp, no Pod template and no source of a volume. It creates no Pod of another
+/// form, and deletes no claim of an application.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
-async fn the_token_of_the_apps_operator_writes_a_status_only() -> Result<()> {
+async fn the_token_of_the_apps_operator_writes_only_what_requests_need() -> Result<()> {
     suite::test(Tier::Api, "app-operator", async |env| {
         install(&env.client).await?;
         let user = format!("system:serviceaccount:{}:orchestrator-apps", env.namespace);
@@ -210,7 +211,15 @@ async fn the_token_of_the_apps_operator_writes_a_status_only() -> Result<()> {
         let status = json!({ "status": { "phase": "Degraded" } });
         let finalizer = json!({ "metadata": { "finalizers": ["orchestrator.io/x"] } });
         let spec = json!({ "spec": { "helmReleaseRef": { "name": "other" } } });
-        let scale = json!({ "spec": { "replicas": 0 } });
+        let template =
+            json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" } } } } });
+        let claim = |name: &str| {
+            json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": { "name": name },
+                "spec": { "accessModes": ["ReadWriteOnce"],
+                    "resources": { "requests": { "storage": "1Mi" } } } })
+        };
+        env.create::<PersistentVolumeClaim>(claim("data")).await?;
         let pod = json!({ "metadata": { "name": "a" },
             "spec": { "containers": [{ "name": "a", "image": "a:1" }] } });
         let (patch, post, get, delete) = (Method::PATCH, Method::POST, Method::GET, Method::DELETE);
@@ -236,9 +245,6 @@ async fn the_token_of_the_apps_operator_writes_a_status_only() -> Result<()> {
             ),
         )
         .await?;
-        let flux = |group: &str, plural: &str| {
-            format!("/apis/{group}/namespaces/{namespace}/{plural}/shop")
-        };
         let no = |resource: &'static str| Some(resource);
         println!(
             "{}",
@@ -281,39 +287,39 @@ async fn the_token_of_the_apps_operator_writes_a_status_only() -> Result<()> {
                         no("cannot delete resource \"managedapps\"")
                     ),
                     ask(
-                        "a suspended Kustomization",
+                        "another Pod template",
                         patch.clone(),
-                        flux("kustomize.toolkit.fluxcd.io/v1", "kustomizations"),
-                        Some(json!({ "spec": { "suspend": true } })),
-                        no("cannot patch resource \"kustomizations\"")
+                        folder("apps", namespace, "deployments/web"),
+                        Some(template),
+                        no("cannot patch resource \"deployments\"")
                     ),
                     ask(
-                        "other values",
-                        patch.clone(),
-                        flux("helm.toolkit.fluxcd.io/v2", "helmreleases"),
-                        Some(json!({ "spec": { "values": {} } })),
-                        no("cannot patch resource \"helmreleases\"")
-                    ),
-                    ask(
-                        "no replicas",
-                        patch,
-                        folder("apps", namespace, "deployments/web/scale"),
-                        Some(scale),
-                        no("cannot patch resource \"deployments/scale\"")
-                    ),
-                    ask(
-                        "a Pod",
-                        post,
+                        "a Pod of another form",
+                        post.clone(),
                         folder("", namespace, "pods"),
                         Some(pod),
-                        no("cannot create resource \"pods\"")
+                        no("creates and deletes Pods with the label of a RollbackRequest only")
                     ),
                     ask(
-                        "the end of a claim",
-                        delete,
+                        "a claim without a snapshot",
+                        post,
+                        folder("", namespace, "persistentvolumeclaims"),
+                        Some(claim("other")),
+                        no("creates claims that are restored from a snapshot only")
+                    ),
+                    ask(
+                        "the end of a claim that was not announced",
+                        delete.clone(),
                         folder("", namespace, "persistentvolumeclaims/data"),
                         None,
-                        no("cannot delete resource \"persistentvolumeclaims\"")
+                        no("deletes only its own claims, and those that it has announced")
+                    ),
+                    ask(
+                        "the end of a volume",
+                        delete,
+                        "/api/v1/persistentvolumes/data".to_owned(),
+                        None,
+                        no("cannot delete resource \"persistentvolumes\"")
                     ),
                     ask(
                         "all Secrets",

@@ -141,7 +141,13 @@ fn fields_of_value(path: &str, value: &Value, out: &mut BTreeSet<String>) {
 }
 
 /// Fields of a type that is used in two places, if a rule rejects the field in one of them.
-const NOWHERE: &[&str] = &[".spec.networkPolicy.ingressRules[].from[].internet"];
+const NOWHERE: &[&str] = &[
+    ".spec.networkPolicy.ingressRules[].from[].internet",
+    // A rule forbids them beside `pvcs`.
+    ".spec.volumeSnapshots.excludePVCs",
+    ".spec.volumeSnapshots.excludePVCs[].name",
+    ".spec.volumeSnapshots.excludePVCs[].namespace",
+];
 
 /// Checks that an object of ours sets every field that its schema has.
 fn ensure_whole(kind: Kind, object: &Value) -> Result<()> {
