@@ -17,13 +17,14 @@ use hyper::body::Incoming;
 use kube::Client;
 use serde_json::json;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, watch},
+    sync::{Semaphore, watch},
     time::{self, timeout},
 };
 
 use crate::{
     authors::Authors,
     bodies,
+    body_memory::{BodyMemory, SIGN_INS},
     limits::{Admission, Exceeded, Held, Limits},
     observer::Observer,
     openapi,
@@ -49,10 +50,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time for the whole request after its header.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Maximum size of all bodies at the same time, in KiB. Objects and requests made from a body need
-/// about five times its size.
-const BODIES_KIB: usize = 48 * 1024;
 
 /// Maximum number of lists of runs at the same time. Each needs about 10 MiB.
 const LISTS: usize = 8;
@@ -98,7 +95,7 @@ pub(crate) struct App {
     settings: Settings,
     authors: Authors,
     limits: Mutex<Limits>,
-    bodies: Semaphore,
+    body_memory: Mutex<BodyMemory>,
     lists: Semaphore,
     hub: Hub,
 }
@@ -128,7 +125,7 @@ impl App {
             settings,
             authors: Authors::default(),
             limits: Mutex::default(),
-            bodies: Semaphore::new(BODIES_KIB),
+            body_memory: Mutex::default(),
             lists: Semaphore::new(LISTS),
             hub: Hub::default(),
         }
@@ -209,7 +206,7 @@ impl App {
             if !is_known {
                 author(&caller).await?;
             }
-            let (body, _held) = self.read(body, BODY_LIMIT).await?;
+            let (body, _reserved) = self.read(body, BODY_LIMIT, token.digest).await?;
             let query = parts.uri.query();
             let namespace = &self.settings.pm_namespace;
             let command = action(matched, query, &parts.headers, &body, namespace)?;
@@ -288,7 +285,7 @@ impl App {
             let detail = "browsers cannot sign in: the gateway has no key for sessions";
             return Err(Problem::new(Reason::NotInstalled, detail));
         };
-        let (body, _held) = self.read(body, SIGN_IN_LIMIT).await?;
+        let (body, _reserved) = self.read(body, SIGN_IN_LIMIT, SIGN_INS).await?;
         let text = bodies::sign_in(&body)?;
         let token = Token::parse(text.as_bytes(), "token")?;
         let _unverified = self.admit(&token, from)?;
@@ -361,13 +358,14 @@ impl App {
         })
     }
 
-    /// Reads a body. The permits count its memory until they are dropped.
+    /// Reads a body. Its memory is counted until the reservation is dropped.
     async fn read(
         &self,
         body: Incoming,
         limit: usize,
-    ) -> Result<(Vec<u8>, Vec<SemaphorePermit<'_>>), Problem> {
-        match timeout(BODY_TIMEOUT, self.collect(body, limit)).await {
+        caller: Digest,
+    ) -> Result<(Vec<u8>, Reserved<'_>), Problem> {
+        match timeout(BODY_TIMEOUT, self.collect(body, limit, caller)).await {
             Ok(found) => found,
             Err(_elapsed) => {
                 let seconds = BODY_TIMEOUT.as_secs();
@@ -381,8 +379,14 @@ impl App {
         &self,
         mut body: Incoming,
         limit: usize,
-    ) -> Result<(Vec<u8>, Vec<SemaphorePermit<'_>>), Problem> {
-        let (mut bytes, mut held) = (Vec::new(), Vec::new());
+        caller: Digest,
+    ) -> Result<(Vec<u8>, Reserved<'_>), Problem> {
+        let mut bytes = Vec::new();
+        let mut reserved = Reserved {
+            app: self,
+            caller,
+            bytes: 0,
+        };
         while let Some(frame) = body.frame().await {
             let frame =
                 frame.map_err(|error| Problem::invalid(format!("the body broke off: {error}")))?;
@@ -394,16 +398,16 @@ impl App {
                 let detail = format!("a body may have {limit} bytes");
                 return Err(Problem::new(Reason::TooLarge, detail));
             }
-            let size = u32::try_from(data.len().div_ceil(1024)).unwrap_or(u32::MAX);
-            let permit = self
-                .bodies
-                .acquire_many(size)
-                .await
-                .map_err(|error| Problem::new(Reason::Unanswered, error.to_string()))?;
-            held.push(permit);
+            // Without a wait: clients that hold memory decide when they release it.
+            reserved.grow(data.len()).map_err(exceeded)?;
             bytes.extend_from_slice(&data);
         }
-        Ok((bytes, held))
+        Ok((bytes, reserved))
+    }
+
+    fn body_memory(&self) -> MutexGuard<'_, BodyMemory> {
+        let memory = self.body_memory.lock();
+        memory.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn limits(&self) -> MutexGuard<'_, Limits> {
@@ -420,6 +424,27 @@ struct Unverified<'a> {
 impl Drop for Unverified<'_> {
     fn drop(&mut self) {
         self.app.limits().ended(self.from);
+    }
+}
+
+/// The memory of a body. Dropping it ends its count.
+struct Reserved<'a> {
+    app: &'a App,
+    caller: Digest,
+    bytes: usize,
+}
+
+impl Reserved<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.app.body_memory().take(self.caller, bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.app.body_memory().release(self.caller, self.bytes);
     }
 }
 

@@ -14,6 +14,7 @@
 mod app;
 mod authors;
 mod bodies;
+mod body_memory;
 mod diff;
 mod json;
 mod limits;

@@ -61,6 +61,10 @@ pub(crate) enum Exceeded {
     Logs,
     /// That of the streams of all callers.
     AllStreams,
+    /// That of the bodies of the caller.
+    Bodies,
+    /// That of the bodies of all callers.
+    AllBodies,
 }
 
 impl Exceeded {
@@ -73,6 +77,8 @@ impl Exceeded {
             Self::Streams => "too many streams of one caller at the same time",
             Self::Logs => "more than 4 followed logs of one caller at the same time",
             Self::AllStreams => "more than 2000 streams of all callers at the same time",
+            Self::Bodies => "more than 16 MiB of bodies of one caller at the same time",
+            Self::AllBodies => "more than 48 MiB of bodies of all callers at the same time",
         }
     }
 }

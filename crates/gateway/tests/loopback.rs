@@ -22,6 +22,7 @@ use tokio::{
 };
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{ClientConfig, RootCertStore, crypto::ring},
 };
 
@@ -117,6 +118,38 @@ impl Stage {
         let (head, body) = response.split_once("\r\n\r\n").context("no response")?;
         let status = head.split(' ').nth(1).context("no status")?.parse()?;
         Ok((status, head.to_owned(), serde_json::from_str(body)?))
+    }
+
+    /// Opens a request whose body does not end, and sends so many bytes of it.
+    async fn begin_body(&self, token: &str, size: usize) -> Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("localhost")?;
+        let mut stream = self.connector.connect(name, stream).await?;
+        let length = size + 1;
+        let head = format!(
+            "{POST_TASK}\r\n{JSON}\r\n{token}\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(&vec![b' '; size]).await?;
+        stream.flush().await?;
+        Ok(stream)
+    }
+
+    /// Sends a body of 2 MiB until its response has this status.
+    async fn is_answered(&self, token: &str, wanted: u16) -> Result<String> {
+        let large = " ".repeat(2 * 1024 * 1024);
+        let mut last = 0;
+        // A caller may send 60 requests at once.
+        for _ in 0..50 {
+            let head = [POST_TASK, JSON, token];
+            let (status, head, _) = self.exchange(&head, &large).await?;
+            if status == wanted {
+                return Ok(head);
+            }
+            last = status;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::bail!("{last} instead of {wanted}")
     }
 
     /// Opens a stream, and reads until this text.
@@ -410,6 +443,26 @@ async fn a_browser_signs_in_and_its_writes_need_a_header() -> Result<()> {
     let (status, head, _) = stage.exchange(&[sign_out, by_page], "").await?;
     assert_eq!(status, 200);
     assert!(head.contains("Max-Age=0"), "{head}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_end_leave_memory_for_another_caller() -> Result<()> {
+    let stage = Stage::new().await?;
+    let mut open = Vec::new();
+    // 15 of the 16 MiB of a caller.
+    for _ in 0..5 {
+        open.push(stage.begin_body(GOOD, 3 * 1024 * 1024 - 1).await?);
+    }
+    let head = stage.is_answered(GOOD, 429).await?;
+    let head = head.to_ascii_lowercase();
+    assert!(head.contains("retry-after: 1"), "{head}");
+    let bob = "Authorization: Bearer good-bob";
+    let (status, body) = stage.send(&[POST_TASK, JSON, bob], TASK).await?;
+    assert_eq!(status, 200, "{body}");
+    drop(open);
+    // Spaces are no JSON.
+    stage.is_answered(GOOD, 400).await?;
     Ok(())
 }
 

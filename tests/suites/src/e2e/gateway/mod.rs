@@ -210,7 +210,7 @@ fn attack_cases() -> Vec<Case> {
         ),
         on_stage!(
             "bodies-many",
-            "more bodies than are read at once",
+            "bodies that keep the memory of a caller",
             wire::many_bodies
         ),
         on_stage!("browsers", "CSRF, DNS rebinding, framing", wire::browsers),
