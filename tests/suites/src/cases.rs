@@ -16,7 +16,7 @@ use testkit::{
     times,
 };
 
-use crate::e2e::{attacks::Tally, first_user::Table};
+use crate::e2e::{attacks::Tally, first_user::Table, gateway};
 
 /// A case of an operator, on the real node: its name, what it shows, and the function.
 macro_rules! case {
@@ -113,6 +113,9 @@ pub(crate) async fn run_prepared(
     let summary = suite::run(cases, &places, parallel, &mut results, &mut print).await;
     let stopped = stop(places).await;
     if let Some(table) = Table::now() {
+        println!("{table}");
+    }
+    if let Some(table) = gateway::Table::now() {
         println!("{table}");
     }
     println!("{summary}");

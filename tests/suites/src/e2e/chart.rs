@@ -21,6 +21,7 @@ use testkit::layout;
 
 use super::shell::Shell;
 use crate::cases::Report;
+pub(super) use gateway::permissions as gateway_permissions;
 pub(super) use rules::{Rule, Rules, generated};
 
 const CHART: &str = "charts/orchestrator";

@@ -10,7 +10,7 @@ mod events;
 pub(crate) mod first_user;
 mod fixture;
 mod fleet;
-mod gateway;
+pub(crate) mod gateway;
 mod install;
 mod policies;
 mod processor;

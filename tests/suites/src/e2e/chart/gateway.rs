@@ -1,9 +1,14 @@
 //! The gateway of the chart: off by default, and without permissions and credentials.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{Shell, component, list, of_kind, template, text};
+
+/// The ServiceAccount of the gateway.
+const ACCOUNT: &str = "orchestrator-gateway";
 
 /// Ways to enable the gateway, and whether it has a certificate.
 const VARIANTS: &[(&str, bool)] = &[
@@ -35,6 +40,45 @@ pub(super) async fn check(shell: &Shell) -> Result<String> {
     ))
 }
 
+/// Returns the permissions that the chart gives the gateway: verb and resource, one by one.
+pub(in crate::e2e) async fn permissions() -> Result<BTreeSet<(String, String)>> {
+    let shell = Shell::without_cluster()?;
+    let objects = render(&shell, "--set gateway.enabled=true").await?;
+    let accounts = of_kind(&objects, "ServiceAccount");
+    let mut names = accounts.map(|account| text(account, "/metadata/name"));
+    ensure!(
+        names.any(|name| name == ACCOUNT),
+        "the gateway has no ServiceAccount"
+    );
+    permissions_of(&objects)
+}
+
+fn permissions_of(objects: &[Value]) -> Result<BTreeSet<(String, String)>> {
+    let mut all = BTreeSet::new();
+    let bindings = ["RoleBinding", "ClusterRoleBinding"];
+    for binding in bindings.iter().flat_map(|kind| of_kind(objects, kind)) {
+        let mut subjects = list(binding, "/subjects").iter();
+        if !subjects.any(|subject| subject["name"] == ACCOUNT) {
+            continue;
+        }
+        let (kind, name) = (
+            text(binding, "/roleRef/kind"),
+            text(binding, "/roleRef/name"),
+        );
+        let mut roles = of_kind(objects, kind);
+        let role = roles.find(|role| text(role, "/metadata/name") == name);
+        let role = role.with_context(|| format!("{kind} '{name}' is not in the chart"))?;
+        for rule in list(role, "/rules") {
+            let texts = |at: &'static str| list(rule, at).iter().filter_map(Value::as_str);
+            for verb in texts("/verbs") {
+                let resources = texts("/resources");
+                all.extend(resources.map(|resource| (verb.to_owned(), resource.to_owned())));
+            }
+        }
+    }
+    Ok(all)
+}
+
 async fn render(shell: &Shell, values: &str) -> Result<Vec<Value>> {
     let text = shell.check(&template("orchestrator", values)).await?;
     let objects: Vec<Option<Value>> = serde_saphyr::from_multiple(&text)?;
@@ -59,12 +103,11 @@ fn of_variant(objects: &[Value], has_certificate: bool) -> Result<()> {
         ];
         ensure!(known.contains(&kind), "it has a {kind}");
     }
-    let account = "orchestrator-gateway";
     for kind in ["RoleBinding", "ClusterRoleBinding"] {
         for binding in of_kind(objects, kind) {
             let mut subjects = list(binding, "/subjects").iter();
             ensure!(
-                subjects.all(|subject| subject["name"] != account),
+                subjects.all(|subject| subject["name"] != ACCOUNT),
                 "{kind} '{}' gives it permissions",
                 text(binding, "/metadata/name")
             );
@@ -73,7 +116,7 @@ fn of_variant(objects: &[Value], has_certificate: bool) -> Result<()> {
     let mut deployments = of_gateway(objects).filter(|one| one["kind"] == "Deployment");
     let deployment = deployments.next().context("no Deployment")?;
     let pod = &deployment["spec"]["template"]["spec"];
-    ensure!(pod["serviceAccountName"] == account);
+    ensure!(pod["serviceAccountName"] == ACCOUNT);
     ensure!(
         pod["automountServiceAccountToken"] == false,
         "its Pods have a token"
@@ -88,4 +131,32 @@ fn of_variant(objects: &[Value], has_certificate: bool) -> Result<()> {
     let has_directory = arguments.contains(&"--tls-directory=/tls".into());
     ensure!(has_directory == has_certificate, "{arguments:?}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn permissions_of_the_account_are_found_in_bound_roles() {
+        let role = json!({ "kind": "ClusterRole", "metadata": { "name": "namespaces" },
+            "rules": [{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] }] });
+        let binding = |role: &str, account: &str| {
+            json!({ "kind": "ClusterRoleBinding", "metadata": { "name": "b" },
+                "roleRef": { "kind": "ClusterRole", "name": role },
+                "subjects": [{ "kind": "ServiceAccount", "name": account }] })
+        };
+        let found = |binding: Value| {
+            let found = permissions_of(&[role.clone(), binding]);
+            found
+                .map(|all| all.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(found(binding("namespaces", ACCOUNT)), Ok(2));
+        assert_eq!(found(binding("namespaces", "orchestrator-tasks")), Ok(0));
+        let missing = found(binding("view", ACCOUNT)).unwrap_err();
+        assert!(missing.contains("'view' is not in the chart"), "{missing}");
+    }
 }

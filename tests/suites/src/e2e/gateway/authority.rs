@@ -20,10 +20,14 @@ use testkit::{
 };
 
 use super::{
+    attack_table::{Kind, listed, noted, succeeded_without_policies, withstood},
     client::{Answer, Call, action, delete, get, post},
-    fixture::{Caller, HOME, Stage, TASKS, context, context_of, listed, new_run, task, withstood},
+    fixture::{Caller, HOME, Stage, TASKS, context, context_of, new_run, task},
 };
-use crate::e2e::policies::{Attempt, Bound, accepted, client_of, rejected};
+use crate::e2e::{
+    chart,
+    policies::{Attempt, Bound, accepted, client_of, rejected},
+};
 
 /// A text in the objects of another namespace.
 const CANARY: &str = "canary-of-another-namespace";
@@ -85,20 +89,26 @@ pub(super) async fn audited(env: Env) -> Result<String> {
     Ok(format!("{count} requests, all of their callers"))
 }
 
-/// After all other cases: no account of any gateway is in the audit log.
+/// After all other cases: the gateways used exactly the permissions that the chart grants them.
 pub(super) async fn no_own_requests(env: Env) -> Result<String> {
     let audit = env.testbed("the audit log")?.audit();
     let account = format!("system:serviceaccount:{HOME}");
     let entries = audit.entries(&env.client, Mark::default()).await?;
-    let of_gateway = |user: &str| user.starts_with(&account);
-    let found = entries.iter().find(|entry| of_gateway(&entry.request.user));
-    ensure!(found.is_none(), "{found:?}");
+    let own = entries.iter().map(|entry| &entry.request);
+    let own = own.filter(|request| request.user.starts_with(&account));
+    let used: BTreeSet<(String, String)> = own
+        .map(|request| (request.verb.clone(), request.resource.clone()))
+        .collect();
+    let granted = chart::gateway_permissions().await?;
+    ensure!(used == granted, "granted {granted:?}, used {used:?}");
     let all = entries.iter();
     let count = all.filter(|entry| entry.agent.starts_with("orchestrator/"));
     let count = count.count();
     ensure!(count > 0, "no other case ran, so there is nothing to judge");
     Ok(format!(
-        "none of {count} requests is a gateway's own; granted 0, used 0"
+        "{count} requests of callers; of the gateways themselves: {} permissions granted, {} used",
+        granted.len(),
+        used.len()
     ))
 }
 
@@ -126,10 +136,14 @@ pub(super) async fn impersonation(stage: &Stage) -> Result<String> {
         let who = get("/api/v1/whoami").with(name, value);
         let body = stage.send(&ann, who).await?.is(200)?;
         let is_ann = body["username"] == ann.user && !body.to_string().contains("masters");
-        withstood(name, is_ann.then_some(()).context("another user"))?;
+        withstood(
+            Kind::Identity,
+            name,
+            is_ann.then_some(()).context("another user"),
+        )?;
         let submit = post(TASKS, &task(7)).with(name, value);
         let answer = stage.send(&vic, submit).await?;
-        withstood(name, answer.refuses(403, &vic.user))?;
+        withstood(Kind::Identity, name, answer.refuses(403, &vic.user))?;
     }
     let all = headers
         .iter()
@@ -248,7 +262,7 @@ pub(super) async fn reads_elsewhere(stage: &Stage) -> Result<String> {
     ];
     for (name, path) in &attacks {
         let answer = stage.send(&ann, get(path.clone())).await?;
-        withstood(name, tells_nothing(&answer))?;
+        withstood(Kind::Namespace, name, tells_nothing(&answer))?;
     }
     elsewhere.done(stage).await?;
     Ok(listed(attacks.iter().map(|(name, _)| *name)))
@@ -289,9 +303,13 @@ pub(super) async fn actions_elsewhere(stage: &Stage) -> Result<String> {
     ];
     for (name, call) in &attacks {
         let answer = stage.send(&ann, call.clone()).await?;
-        withstood(name, tells_nothing(&answer))?;
+        withstood(Kind::Namespace, name, tells_nothing(&answer))?;
     }
-    withstood("all of them", elsewhere.is_untouched().await)?;
+    withstood(
+        Kind::Namespace,
+        "a change of their run",
+        elsewhere.is_untouched().await,
+    )?;
     elsewhere.done(stage).await?;
     Ok(listed(attacks.iter().map(|(name, _)| *name)))
 }
@@ -318,7 +336,7 @@ pub(super) async fn viewer_writes(stage: &Stage) -> Result<String> {
     ];
     for (name, call) in &attacks {
         let answer = stage.send(&vic, call.clone()).await?;
-        withstood(name, answer.fails(403, "Denied"))?;
+        withstood(Kind::Permission, name, answer.fails(403, "Denied"))?;
     }
     // Nothing is to be written: the run is not suspended, and has not finished.
     let resumed = action(stage.at("task-7", "resume"));
@@ -347,11 +365,11 @@ pub(super) async fn events_need_permission(stage: &Stage) -> Result<String> {
         .send(&rita, get(stage.at("task-7", "")))
         .await?
         .is(200)?;
-    for (part, resource) in [("events", "pods"), ("logs", "pods")] {
+    for (part, name) in [("events", "Events of a run"), ("logs", "the log of a run")] {
         let answer = stage.send(&rita, get(stage.at("task-7", part))).await?;
-        let body = withstood(part, answer.fails(403, "Denied"))?;
+        let body = withstood(Kind::Permission, name, answer.fails(403, "Denied"))?;
         let detail = body["detail"].as_str().unwrap_or_default();
-        ensure!(detail.contains(&format!("list {resource}")), "{detail}");
+        ensure!(detail.contains("list pods"), "{detail}");
     }
     Ok("403 for Events and logs; the detail names the permission".to_owned())
 }
@@ -389,11 +407,17 @@ pub(super) async fn authors(stage: &Stage) -> Result<String> {
     let client = client_of(env, &bob.user)?;
     // Without the policy, each attempt succeeds: otherwise it would show nothing.
     accepted(&client, &attempts).await?;
+    for attempt in &attempts {
+        succeeded_without_policies(attempt.what);
+    }
     let mut policies = policy::tasks();
     policies.retain(|policy| policy.name_any().ends_with("submitted-by"));
     ensure!(policies.len() == 1, "{} policies", policies.len());
     let bound = Bound::new(env, policies, Some(&env.namespace)).await?;
     rejected(&client, &attempts).await?;
+    for attempt in &attempts {
+        noted(Kind::Policy, attempt.what, Ok(()))?;
+    }
     let own = Attempt::create("a run of the caller", &path, by(&bob.user), "");
     accepted(&client, &[own]).await?;
 
@@ -405,11 +429,19 @@ pub(super) async fn authors(stage: &Stage) -> Result<String> {
     let mut body = new_run("mine", "writer");
     body["metadata"] = json!({ "annotations": { names::SUBMITTED_BY: "admin" } });
     let answer = stage.send(&bob, post(stage.taskruns(), &body)).await?;
-    withstood("metadata in the body", answer.fails(400, "InvalidRequest"))?;
+    withstood(
+        Kind::Identity,
+        "metadata in the body",
+        answer.fails(400, "InvalidRequest"),
+    )?;
     let mut body = task(9);
     body["submitted_by"] = json!("admin");
     let answer = stage.send(&bob, post(TASKS, &body)).await?;
-    withstood("an author in the body", answer.refuses(400, "submitted_by"))?;
+    withstood(
+        Kind::Identity,
+        "an author in the body",
+        answer.refuses(400, "submitted_by"),
+    )?;
     // Another author extends a run; its author stays.
     let added = post(context_of(7), &context(2));
     stage.send(&bob, added).await?.is(200)?;
@@ -446,11 +478,19 @@ pub(super) async fn use_of_agents(stage: &Stage) -> Result<String> {
     })
     .await?;
     let answer = stage.send(&ann, submit("third")).await?;
-    let body = withstood("an Agent without 'use'", answer.fails(403, "Denied"))?;
+    let body = withstood(
+        Kind::Permission,
+        "an Agent without 'use'",
+        answer.fails(403, "Denied"),
+    )?;
     let detail = body["detail"].as_str().unwrap_or_default();
     ensure!(detail.contains("'use' the Agent 'writer'"), "{detail}");
     let seed = stage.send(&ann, post(TASKS, &task(7))).await?;
-    withstood("the same at the seed's endpoint", seed.refuses(403, "use"))?;
+    withstood(
+        Kind::Permission,
+        "the same at the endpoint of the seed",
+        seed.refuses(403, "use"),
+    )?;
     stage.has_runs(0).await?;
     permit_use(env, &ann).await?;
     until("the permission to act", limit, async || {

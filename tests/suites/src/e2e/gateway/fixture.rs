@@ -33,7 +33,6 @@ use testkit::{
 };
 
 use super::client::{Answer, Call, HOST, Https};
-use crate::e2e::attacks::tried;
 
 /// Beginning of the names of the gateways' own namespaces.
 pub(super) const HOME: &str = "gateway-home-";
@@ -408,17 +407,6 @@ pub(super) fn files_of(run: &TaskRun) -> Vec<&str> {
     let mut names: Vec<&str> = files.map(|file| file.filename.as_str()).collect();
     names.sort_unstable();
     names
-}
-
-/// Adds the name of an attack to its failure, and counts it.
-pub(super) fn withstood<T>(name: &str, result: Result<T>) -> Result<T> {
-    tried(result.with_context(|| format!("'{name}'")))
-}
-
-/// Returns the names of attacks, for the line of a case.
-pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
-    format!("{} rejected: {}", names.len(), names.join(", "))
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
+    attack_table::{Kind, listed, withstood},
     client::{get, post},
-    fixture::{Stage, TASKS, listed, new_run, task, withstood},
+    fixture::{Stage, TASKS, new_run, task},
 };
 
 /// Names of files that leave their directory, or that a shell or a page could misread.
@@ -39,15 +40,19 @@ pub(super) async fn filenames(stage: &Stage) -> Result<String> {
         let mut body = new_run("evil", "writer");
         body["files"] = files.clone();
         let answer = stage.send(&ann, post(stage.taskruns(), &body)).await?;
-        withstood(name, answer.fails(400, "InvalidFiles"))?;
+        withstood(Kind::Input, name, answer.fails(400, "InvalidFiles"))?;
         let answer = stage
             .send(&ann, post(context.clone(), &json!({ "files": files })))
             .await?;
-        withstood(name, answer.fails(400, "InvalidFiles"))?;
+        withstood(Kind::Input, name, answer.fails(400, "InvalidFiles"))?;
         let mut body = task(666);
         body["markdown_files"] = files;
         let answer = stage.send(&ann, post(TASKS, &body)).await?;
-        withstood(name, answer.refuses(400, "cannot be the name of a file"))?;
+        withstood(
+            Kind::Input,
+            name,
+            answer.refuses(400, "cannot be the name of a file"),
+        )?;
     }
     let many: Vec<Value> = (0..129)
         .map(|number| json!({ "filename": number.to_string(), "content": "" }))
@@ -64,7 +69,7 @@ pub(super) async fn filenames(stage: &Stage) -> Result<String> {
         let mut body = new_run("evil", "writer");
         body["files"] = files.clone();
         let answer = stage.send(&ann, post(stage.taskruns(), &body)).await?;
-        withstood(name, answer.fails(400, "InvalidFiles"))?;
+        withstood(Kind::Input, name, answer.fails(400, "InvalidFiles"))?;
     }
     stage.has_runs(1).await?;
     let run = stage.run("shop").await?;
@@ -91,7 +96,7 @@ pub(super) async fn keys(stage: &Stage) -> Result<String> {
     ];
     for (name, call) in &attacks {
         let answer = stage.send(&ann, call.clone()).await?;
-        withstood(name, answer.fails(400, "InvalidRequest"))?;
+        withstood(Kind::Input, name, answer.fails(400, "InvalidRequest"))?;
     }
     stage.has_runs(0).await?;
     // A key is hashed: it cannot look like a part of an annotation, or like the key of another user.
@@ -199,7 +204,7 @@ pub(super) async fn paths(stage: &Stage) -> Result<String> {
     ];
     for (name, path, (status, reason)) in &attacks {
         let answer = stage.send(&ann, get(path.clone())).await?;
-        withstood(name, answer.fails(*status, reason))?;
+        withstood(Kind::Input, name, answer.fails(*status, reason))?;
     }
     Ok(listed(attacks.iter().map(|(name, ..)| *name)))
 }
@@ -307,7 +312,7 @@ pub(super) async fn values(stage: &Stage) -> Result<String> {
     ];
     for (name, call, (status, reason)) in &attacks {
         let answer = stage.send(&ann, call.clone()).await?;
-        let body = withstood(name, answer.fails(*status, reason))?;
+        let body = withstood(Kind::Input, name, answer.fails(*status, reason))?;
         let detail = body["detail"].as_str().unwrap_or_default();
         ensure!(!detail.is_empty(), "'{name}' has no detail");
     }

@@ -3,10 +3,13 @@
 //!
 //! Every response must be as `docs/reference/openapi.json` says. The cases of attacks list what they try by name.
 
+mod attack_table;
 mod authority;
 mod client;
+mod control;
 mod document;
 mod fixture;
+mod floods;
 mod hostile;
 mod issuer;
 mod lifecycle;
@@ -22,6 +25,7 @@ mod streams;
 mod tokens;
 mod wire;
 
+pub(crate) use attack_table::Table;
 use testkit::suite::Case;
 
 use crate::cases::{alone, case, last};
@@ -206,12 +210,12 @@ fn attack_cases() -> Vec<Case> {
         on_stage!(
             "bodies-unknown",
             "bodies of callers that the API server does not know",
-            wire::unknown_bodies
+            floods::unknown_bodies
         ),
         on_stage!(
             "bodies-many",
             "bodies that keep the memory of a caller",
-            wire::many_bodies
+            floods::many_bodies
         ),
         on_stage!("browsers", "CSRF, DNS rebinding, framing", wire::browsers),
         on_stage!("filenames", "hostile names of files", hostile::filenames),
@@ -350,6 +354,16 @@ fn authority_cases() -> Vec<Case> {
             "use-agent",
             "an Agent that the caller may not use",
             authority::use_of_agents
+        ),
+        on_stage!(
+            "control",
+            "without the admission policies, the attacks on them succeed",
+            control::through_gateway
+        ),
+        last!(
+            "attacks",
+            "attacks of each kind were rejected, and their controls succeeded",
+            attack_table::judged
         ),
         last!(
             "responses",

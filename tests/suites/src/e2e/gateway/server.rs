@@ -31,11 +31,12 @@ use tokio::{
 };
 
 use super::{
+    attack_table::{Kind, withstood},
     client::{Answer, Call, HOST, Https, get, post, rest},
     document,
     fixture::{Stage, TASKS, new_run, task},
 };
-use crate::e2e::{attacks::tried, shell::Shell};
+use crate::e2e::shell::Shell;
 
 const WHO: &str = "/api/v1/whoami";
 
@@ -129,7 +130,8 @@ pub(super) async fn http_2_floods(stage: &Stage) -> Result<String> {
         // hyper responds without a body, which is no JSON.
         Err(_reset) => true,
     };
-    tried(is_rejected.then_some(()).context("64 KiB of headers"))?;
+    let rejected = is_rejected.then_some(()).context("they were accepted");
+    withstood(Kind::Request, "64 KiB of headers over HTTP/2", rejected)?;
     // Requests that are cancelled at once: each costs the server more than the client.
     let mut connection = Http2::connect(https).await?;
     for _ in 0..2000 {
@@ -149,7 +151,11 @@ pub(super) async fn http_2_floods(stage: &Stage) -> Result<String> {
         .await?;
     let _closed = garbage.write_all(&[0xff; 4096]).await.is_err();
     let closed = timeout(LIMIT, rest(&mut garbage)).await;
-    tried(closed.context("frames that are none"))?;
+    withstood(
+        Kind::Request,
+        "frames that are none",
+        closed.context("not closed"),
+    )?;
     // Settings without an end.
     let mut settings = https.open_http_2().await?;
     settings
@@ -161,7 +167,9 @@ pub(super) async fn http_2_floods(stage: &Stage) -> Result<String> {
     let sent = timeout(Duration::from_secs(10), settings.write_all(&flood));
     let _is_stopped = sent.await.is_err();
     let memory = stage.gateway.operator.memory_mib("VmHWM")?;
-    tried((memory < 256.0).then_some(()).context("floods of frames"))?;
+    let small = (memory < 256.0).then_some(());
+    let small = small.with_context(|| format!("{memory:.0} MiB"));
+    withstood(Kind::Flood, "resets and settings over HTTP/2", small)?;
     until("the caller to be served", LIMIT, async || {
         let status = stage.send(&ann, get(WHO)).await?.status;
         Ok(met(status == 200, || format!("{status}")))
@@ -290,10 +298,11 @@ pub(super) async fn silent(env: Env) -> Result<String> {
     .await?;
     let during = slowest(&stage, &ann.token, 40).await?;
     let memory = stage.gateway.operator.memory_mib("VmHWM")?;
-    tried(match during < Duration::from_secs(5) && memory < 512.0 {
+    let served = match during < Duration::from_secs(5) && memory < 512.0 {
         true => Ok(()),
         false => Err(anyhow!("{during:?} for a request, {memory:.0} MiB")),
-    })?;
+    };
+    withstood(Kind::Flood, "2,000 silent connections", served)?;
     held.shutdown().await;
     stage.done().await?;
     Ok(format!(

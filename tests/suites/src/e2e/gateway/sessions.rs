@@ -5,8 +5,9 @@ use serde_json::json;
 use testkit::suite::Env;
 
 use super::{
+    attack_table::{Kind, listed, withstood},
     client::{Answer, Call, delete, get, post},
-    fixture::{Caller, Options, Stage, TASKS, listed, task, withstood},
+    fixture::{Caller, Options, Stage, TASKS, task},
     issuer::{Claims, Key},
 };
 
@@ -72,7 +73,11 @@ pub(super) async fn signed_in(env: Env) -> Result<String> {
     ensure!(body["username"] == ann.user, "{body}");
     let submit = post(TASKS, &task(7)).with("cookie", &cookies);
     let answer = stage.send_anonymous(submit.clone()).await?;
-    withstood("a form with a session", answer.refuses(403, "Orc-Request"))?;
+    withstood(
+        Kind::Browser,
+        "a form with a session",
+        answer.refuses(403, "Orc-Request"),
+    )?;
     stage.has_runs(0).await?;
     let answer = stage.send_anonymous(submit.with(REQUEST, "1")).await?;
     answer.is(200)?;
@@ -156,7 +161,7 @@ pub(super) async fn attacks(env: Env) -> Result<String> {
     ];
     for (attack, call, (status, reason)) in &attacks {
         let answer = stage.send_anonymous(call.clone()).await?;
-        withstood(attack, answer.fails(*status, reason))?;
+        withstood(Kind::Browser, attack, answer.fails(*status, reason))?;
         let is_signed_in = answer.headers.contains_key("set-cookie");
         ensure!(!is_signed_in, "'{attack}' got a cookie");
     }
@@ -200,7 +205,7 @@ pub(super) async fn hosts(env: Env) -> Result<String> {
                 true => answer.refuses(421, "Host"),
                 false => answer.fails(421, "OtherHost"),
             };
-            withstood(name, rejected)?;
+            withstood(Kind::Browser, &format!("the host '{name}'"), rejected)?;
         }
     }
     stage.has_runs(0).await?;
@@ -223,16 +228,25 @@ pub(super) async fn proxy(env: Env) -> Result<String> {
     let submit = || post(TASKS, &task(7)).with(header, &ann.token);
     let answer = stage.send_anonymous(submit()).await?;
     withstood(
+        Kind::Browser,
         "a form through the proxy",
         answer.refuses(403, "Orc-Request"),
     )?;
     // The client's own token counts, so the header adds no permission.
     let both = submit().with(REQUEST, "1").by(&vic.token);
     let answer = stage.send_anonymous(both).await?;
-    withstood("a second token", answer.refuses(403, &vic.user))?;
+    withstood(
+        Kind::Identity,
+        "a second token",
+        answer.refuses(403, &vic.user),
+    )?;
     let twice = submit().with(REQUEST, "1").with(header, &vic.token);
     let answer = stage.send_anonymous(twice).await?;
-    withstood("the header twice", answer.refuses(401, "twice"))?;
+    withstood(
+        Kind::Identity,
+        "the header of a proxy twice",
+        answer.refuses(401, "twice"),
+    )?;
     stage.has_runs(0).await?;
     stage
         .send_anonymous(submit().with(REQUEST, "1"))

@@ -14,8 +14,9 @@ use testkit::{
 };
 
 use super::{
+    attack_table::{Kind, withstood},
     client::{Call, Https, delete, get, post},
-    fixture::{Caller, Stage, new_run, withstood},
+    fixture::{Caller, Stage, new_run},
     races::behind_proxy,
     scene::{QUICK, Scene},
     sse::{Event, EventStream, Known},
@@ -212,6 +213,7 @@ pub(super) async fn wrong_positions(stage: &Stage) -> Result<String> {
         let mut known = Known::default();
         known.apply_all(&events)?;
         withstood(
+            Kind::Input,
             position,
             (known.names() == ["first"])
                 .then_some(())
@@ -300,7 +302,11 @@ pub(super) async fn limits(env: Env) -> Result<String> {
         open.push(stream);
     }
     let ninth = stage.gateway.https.send(stage.stream_call(&ann)).await?;
-    withstood("a ninth stream", ninth.fails(429, "TooManyRequests"))?;
+    withstood(
+        Kind::Flood,
+        "a ninth stream",
+        ninth.fails(429, "TooManyRequests"),
+    )?;
     drop(stage.stream(&bob, "").await?);
     let entries = audit.entries(&env.client, mark).await?;
     let watches = entries.iter().filter(|entry| {
@@ -336,7 +342,11 @@ pub(super) async fn ended(env: Env) -> Result<String> {
     let end = stream.until(|event| event.name == "end").await?;
     let end = end.last().context("no event")?;
     let is_denied = (end.data["reason"] == "Denied").then_some(());
-    withstood("a removed permission", is_denied.context(end.data.clone()))?;
+    withstood(
+        Kind::Permission,
+        "a stream after its permission was removed",
+        is_denied.context(end.data.clone()),
+    )?;
 
     let mut stream = stage.stream(&bob, "").await?;
     stream.until(is_live).await?;
@@ -406,7 +416,11 @@ pub(super) async fn list(scene: &Scene) -> Result<String> {
     ] {
         let answer = scene.send(get(format!("{path}{query}"))).await?;
         let is_rejected = [400, 404].contains(&answer.status).then_some(());
-        withstood(query, is_rejected.with_context(|| answer.text()))?;
+        withstood(
+            Kind::Input,
+            query,
+            is_rejected.with_context(|| answer.text()),
+        )?;
     }
     let added = json!({ "files": [{ "filename": "more.md", "content": "one\ntwo\n" }] });
     let call = post(stage.at("alpha", "context"), &added);

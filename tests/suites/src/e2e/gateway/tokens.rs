@@ -20,11 +20,11 @@ use testkit::{
 };
 
 use super::{
+    attack_table::{Kind, listed, withstood},
     client::{Call, get, post},
-    fixture::{Caller, Stage, TASKS, context, context_of, editor, listed, task, token_of},
+    fixture::{Caller, Stage, TASKS, context, context_of, editor, task, token_of},
     issuer::{AUDIENCE, Claims, Issuer, Key},
 };
-use crate::e2e::attacks::tried;
 
 const WHO: &str = "/api/v1/whoami";
 
@@ -86,7 +86,7 @@ pub(super) async fn missing(stage: &Stage) -> Result<String> {
         let from = Ipv4Addr::new(127, 0, 0, last);
         let answer = stage.gateway.https.send_from(from, call.clone()).await?;
         let rejected = answer.fails(401, "Unauthenticated");
-        tried(rejected.map_err(|error| error.context(*name)))?;
+        withstood(Kind::Token, name, rejected)?;
     }
     Ok(listed(attacks.iter().map(|(name, _)| *name)))
 }
@@ -132,7 +132,7 @@ pub(super) async fn forged(stage: &Stage) -> Result<String> {
             let from = Ipv4Addr::new(127, 0, 0, last);
             let answer = stage.gateway.https.send_from(from, call.by(token)).await?;
             let rejected = answer.is(401).map(drop);
-            tried(rejected.map_err(|error| error.context(*name)))?;
+            withstood(Kind::Token, name, rejected)?;
         }
     }
     stage.has_runs(0).await?;
@@ -173,7 +173,7 @@ pub(super) async fn expired(env: Env) -> Result<String> {
         let call = get(WHO).by(&key.sign(&claims)?);
         let answer = stage.send_anonymous(call).await?;
         let rejected = answer.fails(401, "Unauthenticated");
-        tried(rejected.map_err(|error| error.context(*name)))?;
+        withstood(Kind::Token, name, rejected)?;
     }
     stage.done().await?;
     Ok(listed(changes.iter().map(|(name, ..)| *name)))
@@ -188,7 +188,8 @@ pub(super) async fn wrong_audience(stage: &Stage) -> Result<String> {
         let token = token_of(client, place, &ann.account, &[audience]).await?;
         let call = post(TASKS, &task(7)).by(&token);
         let answer = stage.send_anonymous(call).await?;
-        tried(answer.is(401))?;
+        let name = format!("a token for '{audience}'");
+        withstood(Kind::Token, &name, answer.is(401))?;
     }
     stage.has_runs(0).await?;
     stage.send(&ann, get(WHO)).await?.is(200)?;
@@ -210,10 +211,11 @@ pub(super) async fn revoked(stage: &Stage) -> Result<String> {
     .await?;
     for call in [post(TASKS, &task(8)), post(context_of(7), &context(2))] {
         let answer = stage.send(&ann, call).await?;
-        tried(answer.is(401))?;
+        withstood(Kind::Token, "a write with a revoked token", answer.is(401))?;
     }
     let answer = stage.send(&ann, get(stage.at("task-7", ""))).await?;
-    tried(answer.fails(401, "Unauthenticated"))?;
+    let rejected = answer.fails(401, "Unauthenticated");
+    withstood(Kind::Token, "a read with a revoked token", rejected)?;
     stage.has_runs(1).await?;
     Ok("401 for reads and writes, also with a cached author".to_owned())
 }
@@ -226,10 +228,11 @@ pub(super) async fn blocked(stage: &Stage) -> Result<String> {
         let call = get(WHO).by(&format!("guess-{number}"));
         let status = stage.send_anonymous(call).await?.status;
         let wanted = if number < 10 { 401 } else { 429 };
-        tried(match status == wanted {
+        let rejected = match status == wanted {
             true => Ok(()),
             false => Err(anyhow!("guess {number}: {status}, not {wanted}")),
-        })?;
+        };
+        withstood(Kind::Flood, "guesses of tokens", rejected)?;
     }
     let unknown = stage.send(&bob, get(WHO)).await?;
     unknown.fails(429, "TooManyRequests")?;
@@ -285,7 +288,7 @@ pub(super) async fn id_token(env: Env) -> Result<String> {
         let answer = stage
             .send_anonymous(post(TASKS, &task(8)).by(token))
             .await?;
-        tried(answer.is(401).map_err(|error| error.context(*name)))?;
+        withstood(Kind::Token, name, answer.is(401))?;
     }
     let bob = id_caller(&stage, &issuer, "bob")?;
     let answer = stage.send(&bob, post(TASKS, &task(8))).await?;

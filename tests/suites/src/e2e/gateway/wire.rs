@@ -2,16 +2,13 @@
 
 use std::{
     io::Write,
-    net::Ipv4Addr,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
 use flate2::{Compression, write::GzEncoder};
-use futures::future::join_all;
 use http::Method;
 use serde_json::json;
-use testkit::wait::until;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -19,19 +16,19 @@ use tokio::{
 };
 
 use super::{
+    attack_table::{Kind, listed, withstood},
     client::{Answer, Call, get, post, rest},
     document,
-    fixture::{Stage, TASKS, listed, new_run, task, withstood},
+    fixture::{Stage, TASKS, new_run, task},
 };
-use crate::e2e::attacks::tried;
 
-const WHO: &str = "/api/v1/whoami";
+pub(super) const WHO: &str = "/api/v1/whoami";
 
 /// The gateway closes slow connections after 10 s. A machine without time to spare needs longer.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Maximum size of a body.
-const BODY: usize = 3 * 1024 * 1024;
+pub(super) const BODY: usize = 3 * 1024 * 1024;
 
 /// Requests that a page of another site can make a browser send.
 pub(super) async fn browsers(stage: &Stage) -> Result<String> {
@@ -101,7 +98,7 @@ pub(super) async fn browsers(stage: &Stage) -> Result<String> {
     ];
     for (name, call, (status, reason)) in &attacks {
         let answer = stage.send(&ann, call.clone()).await?;
-        withstood(name, answer.fails(*status, reason))?;
+        withstood(Kind::Browser, name, answer.fails(*status, reason))?;
         let allowed = answer.headers.get("access-control-allow-origin");
         ensure!(allowed.is_none(), "CORS is {allowed:?}");
     }
@@ -110,7 +107,11 @@ pub(super) async fn browsers(stage: &Stage) -> Result<String> {
         .with("origin", "https://evil.example")
         .with("access-control-request-method", "POST");
     let answer = stage.send_anonymous(preflight).await?;
-    withstood("a preflight request", answer.fails(405, "MethodNotAllowed"))?;
+    withstood(
+        Kind::Browser,
+        "a preflight request",
+        answer.fails(405, "MethodNotAllowed"),
+    )?;
     let own = submit()
         .with("origin", "https://localhost")
         .with("sec-fetch-site", "same-origin");
@@ -121,9 +122,11 @@ pub(super) async fn browsers(stage: &Stage) -> Result<String> {
         Ok(_) => Err(anyhow!("the certificate is for every name")),
         Err(_wrong_name) => Ok(()),
     };
-    withstood("DNS rebinding", refused)?;
+    withstood(Kind::Browser, "DNS rebinding", refused)?;
+    // The suite checks these headers in each response.
+    let framed = stage.send(&ann, get(WHO)).await?;
+    withstood(Kind::Browser, "framing", framed.has_headers())?;
     let names = attacks.iter().map(|(name, ..)| *name);
-    // The suite checks the headers against framing in each response.
     Ok(listed(names.chain([
         "a preflight request",
         "DNS rebinding",
@@ -217,7 +220,7 @@ pub(super) async fn bodies(stage: &Stage) -> Result<String> {
     ];
     for (name, call, (status, reason)) in &attacks {
         let answer = stage.send(&ann, call.clone()).await?;
-        withstood(name, answer.fails(*status, reason))?;
+        withstood(Kind::Request, name, answer.fails(*status, reason))?;
     }
     stage.has_runs(0).await?;
     // The largest body that is allowed.
@@ -330,9 +333,10 @@ pub(super) async fn smuggling(stage: &Stage) -> Result<String> {
         let safe = is_safe
             .then_some(())
             .with_context(|| format!("{codes:?}: {text}"));
-        withstood(name, safe)?;
+        withstood(Kind::Request, name, safe)?;
         let run = stage.runs().get_opt("task-666").await?;
         withstood(
+            Kind::Request,
             name,
             run.is_none()
                 .then_some(())
@@ -387,7 +391,11 @@ pub(super) async fn heads(stage: &Stage) -> Result<String> {
             .and_then(|rest| rest.get(..3));
         // The server may also close the connection without a response.
         let is_rejected = text.is_empty() || code.is_some_and(|code| wanted.contains(&code));
-        withstood(name, is_rejected.then_some(()).context(text.clone()))?;
+        withstood(
+            Kind::Request,
+            name,
+            is_rejected.then_some(()).context(text.clone()),
+        )?;
     }
     let mut plain = TcpStream::connect(stage.gateway.https.address).await?;
     plain.write_all(valid(&[]).as_bytes()).await?;
@@ -395,11 +403,15 @@ pub(super) async fn heads(stage: &Stage) -> Result<String> {
     let _closed = timeout(SLOW, plain.read_to_end(&mut read)).await?.is_err();
     let text = String::from_utf8_lossy(&read).into_owned();
     let is_rejected = !text.contains("HTTP/");
-    withstood("HTTP without TLS", is_rejected.then_some(()).context(text))?;
+    withstood(
+        Kind::Request,
+        "HTTP without TLS",
+        is_rejected.then_some(()).context(text),
+    )?;
     for method in ["TRACE", "OPTIONS", "PURGE", "PROPFIND"] {
         let call = Call::new(Method::from_bytes(method.as_bytes())?, WHO);
         let answer = stage.send(&ann, call).await?;
-        withstood(method, answer.fails(405, "MethodNotAllowed"))?;
+        withstood(Kind::Request, method, answer.fails(405, "MethodNotAllowed"))?;
     }
     stage.send(&ann, get(WHO)).await?.is(200)?;
     let names = attacks.iter().map(|(name, ..)| *name);
@@ -453,9 +465,9 @@ pub(super) async fn slow_heads(stage: &Stage) -> Result<String> {
         anyhow::Ok(())
     };
     let (silent, half, dribble, served) = tokio::join!(silent, half, dribble, served);
-    withstood("no handshake", silent)?;
-    withstood("half of a head", half)?;
-    withstood("a head without an end", dribble)?;
+    withstood(Kind::Request, "no handshake", silent)?;
+    withstood(Kind::Request, "half of a head", half)?;
+    withstood(Kind::Request, "a head without an end", dribble)?;
     served?;
     Ok(format!(
         "closed after {:.0} s; others were served",
@@ -487,7 +499,7 @@ pub(super) async fn slow_bodies(stage: &Stage) -> Result<String> {
     let (stopped, chunks) = tokio::join!(stopped, chunks);
     for (name, answer) in [("a body that stops", stopped), ("chunks that stop", chunks)] {
         let answer = answer.with_context(|| name.to_owned())?;
-        withstood(name, answer.fails(408, "SlowRequest"))?;
+        withstood(Kind::Request, name, answer.fails(408, "SlowRequest"))?;
         document::check("POST", &submit.target, &answer)?;
     }
     let took = begin.elapsed();
@@ -496,7 +508,13 @@ pub(super) async fn slow_bodies(stage: &Stage) -> Result<String> {
     Ok(format!("408 after {:.0} s", took.as_secs_f64()))
 }
 
-async fn slow_body(stage: &Stage, call: &Call, length: &str, begin: &[u8]) -> Result<Answer> {
+/// Sends the beginning of a body, and returns the response.
+pub(super) async fn slow_body(
+    stage: &Stage,
+    call: &Call,
+    length: &str,
+    begin: &[u8],
+) -> Result<Answer> {
     let mut stream = stage.gateway.https.open().await?;
     let head = call.head(&[length, "connection: close"]);
     stream.write_all(head.as_bytes()).await?;
@@ -504,81 +522,4 @@ async fn slow_body(stage: &Stage, call: &Call, length: &str, begin: &[u8]) -> Re
     stream.flush().await?;
     let read = timeout(SLOW, rest(&mut stream)).await;
     Answer::parse(&read.context("no response")?)
-}
-
-/// Large bodies of callers that the API server does not know.
-pub(super) async fn unknown_bodies(stage: &Stage) -> Result<String> {
-    let ann = stage.editor("ann").await?;
-    stage.send(&ann, get(WHO)).await?.is(200)?;
-    let before = stage.gateway.operator.memory_mib("VmRSS")?;
-    let large = vec![b' '; 1024 * 1024];
-    let all = (0..100_u8).map(|number| {
-        let call = post(TASKS, &json!({})).body(large.clone());
-        // No address has more than 64 at once.
-        let from = Ipv4Addr::new(127, 0, 1, 1 + number % 4);
-        let call = call.by(&format!("unknown-{number}"));
-        stage.gateway.https.send_from(from, call)
-    });
-    let (mut rejected, mut limited) = (0, 0);
-    for answer in join_all(all).await {
-        match answer?.status {
-            401 => rejected += 1,
-            429 => limited += 1,
-            other => return tried(Err(anyhow!("{other} for an unknown token"))),
-        }
-    }
-    let growth = stage.gateway.operator.memory_mib("VmHWM")? - before;
-    let small = (growth < 40.0).then_some(());
-    let small = small.with_context(|| format!("{growth:.0} MiB: it read the bodies"));
-    withstood("100 MiB of unknown callers", small)?;
-    Ok(format!(
-        "{rejected} times 401, {limited} times 429, {growth:.0} MiB more"
-    ))
-}
-
-/// A caller keeps as much memory as one caller may have, with bodies that do not end. Another caller is served.
-pub(super) async fn many_bodies(stage: &Stage) -> Result<String> {
-    let (ann, bob) = (stage.editor("ann").await?, stage.editor("bob").await?);
-    stage.send(&ann, get(WHO)).await?.is(200)?;
-    stage.send(&bob, get(WHO)).await?.is(200)?;
-    let submit = post(TASKS, &json!({})).by(&ann.token);
-    let (length, begin) = (format!("content-length: {BODY}"), vec![b' '; BODY - 1]);
-    // 15 of 16 MiB.
-    let endless = (0..5).map(|_| slow_body(stage, &submit, &length, &begin));
-    let served = async {
-        let large = post(TASKS, &json!({})).body(vec![b' '; 2 * 1024 * 1024]);
-        let limit = Duration::from_secs(8);
-        let rejected = until("a body without memory", limit, async || {
-            let answer = stage.send(&ann, large.clone()).await?;
-            Ok(match answer.status {
-                429 => Ok(answer),
-                status => Err(format!("{status}")),
-            })
-        });
-        let rejected = rejected.await?;
-        rejected.refuses(429, "16 MiB of bodies of one caller")?;
-        let after = rejected.header("retry-after");
-        ensure!(after == "1", "Retry-After is '{after}'");
-        let start = Instant::now();
-        stage.send(&bob, post(TASKS, &task(7))).await?.is(200)?;
-        let waited = start.elapsed();
-        ensure!(waited < Duration::from_secs(5), "{waited:?}");
-        anyhow::Ok(waited)
-    };
-    let (endless, served) = tokio::join!(join_all(endless), served);
-    let waited = withstood("15 MiB of bodies that do not end", served)?;
-    for answer in endless {
-        let answer = answer?;
-        answer.refuses(408, "did not arrive")?;
-        document::check("POST", &submit.target, &answer)?;
-    }
-    // Their memory is free again.
-    let large = post(TASKS, &json!({})).body(vec![b' '; BODY]);
-    stage.send(&ann, large).await?.refuses(400, "the body")?;
-    let memory = stage.gateway.operator.memory_mib("VmHWM")?;
-    ensure!(memory < 256.0, "the gateway had {memory:.0} MiB");
-    Ok(format!(
-        "429 for more; another caller waited {:.1} s; {memory:.0} MiB",
-        waited.as_secs_f64()
-    ))
 }
