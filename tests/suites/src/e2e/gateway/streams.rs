@@ -124,6 +124,11 @@ async fn two_runs(stage: &Stage, ann: &Caller) -> Result<(EventStream, Known)> {
 fn has_all(known: &Known) -> Result<()> {
     let names = known.names();
     ensure!(names == ["fourth", "second", "third"], "{names:?}");
+    has_no_change_twice(known)
+}
+
+/// The client got no change twice.
+fn has_no_change_twice(known: &Known) -> Result<()> {
     let twice = known.changes.iter().find(|(_, count)| **count > 1);
     ensure!(twice.is_none(), "{twice:?} came twice");
     Ok(())
@@ -188,6 +193,8 @@ pub(super) async fn gone(env: Env) -> Result<String> {
             known.apply(&event)?;
         }
         ensure!(proxy.hits() == [true], "{fault} did not happen");
+        has_no_change_twice(&known)?;
+        known.changes.clear();
         for name in ["first", "second", "third"] {
             stage.remove(&ann, name).await?;
         }
@@ -195,11 +202,15 @@ pub(super) async fn gone(env: Env) -> Result<String> {
             let event = stream.next().await?.context("the stream ended")?;
             known.apply(&event)?;
         }
+        has_no_change_twice(&known)?;
         drop(stream);
         stage.done().await?;
         seen.push(fault.to_string());
     }
-    Ok(format!("no run missed after {}", seen.join(" and ")))
+    Ok(format!(
+        "no run missed and none twice after {}",
+        seen.join(" and ")
+    ))
 }
 
 /// Positions that are not valid: the client has to load everything again.
