@@ -18,6 +18,8 @@ use testkit::{
     wait::until,
 };
 
+use crate::e2e::gateway::load;
+
 /// Requests at once.
 const AT_ONCE: usize = 16;
 /// Time for the first lists of the operator: 50,000 runs are 3,100 pages.
@@ -25,6 +27,16 @@ const FIRST_LISTS: Duration = Duration::from_secs(300);
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// The gateway beside a client without it: submits, a list of runs, 200 streams and 2,000 silent connections; ends
+    /// with a table
+    Gateway {
+        /// Runs of the list
+        #[arg(long, default_value_t = 10_000)]
+        runs: usize,
+        /// The operator to measure; by default that of the image is compiled
+        #[arg(long)]
+        binary: Option<PathBuf>,
+    },
     /// Memory of the tasks operator: finished runs, a restart, large files and large foreign ConfigMaps
     Memory {
         /// Finished runs at the first measurement
@@ -54,6 +66,10 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     require_root()?;
     match command {
+        Command::Gateway { runs, binary } => {
+            let binary = operator(binary)?;
+            runtime()?.block_on(load::run(load::Size { runs, binary }))
+        }
         Command::Memory {
             from,
             to,

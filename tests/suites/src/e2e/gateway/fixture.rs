@@ -6,7 +6,7 @@
 use std::{
     fs,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -59,6 +59,8 @@ pub(super) struct Options {
     pub(super) endpoint: Option<Endpoint>,
     /// The key of sessions. Without it, browsers cannot sign in.
     pub(super) session_key: Option<&'static str>,
+    /// The binary of the gateway. Default: the one that `cargo build` made.
+    pub(super) binary: Option<PathBuf>,
     /// More lines of the gateway's configuration, indented by two blanks.
     pub(super) lines: &'static str,
 }
@@ -107,13 +109,14 @@ impl Stage {
         }
         let namespace = options.pm_namespace.as_deref().unwrap_or(&env.namespace);
         let lines = options.lines;
+        let binary = options.binary.map_or_else(operator::built, Ok)?;
         let plan = Plan {
             operator: "gateway",
             permissions: &[],
             config: format!("gateway:\n  pm:\n    namespace: {namespace}\n{lines}"),
             endpoint: options.endpoint,
             arguments,
-            ..Plan::new(operator::built()?, &api::tasks::OPERATOR, &home)
+            ..Plan::new(binary, &api::tasks::OPERATOR, &home)
         };
         let gateway = start(&env, &plan, &certificate).await?;
         Ok(Self {

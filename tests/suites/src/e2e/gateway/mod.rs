@@ -13,6 +13,7 @@ mod floods;
 mod hostile;
 mod issuer;
 mod lifecycle;
+pub(crate) mod load;
 mod races;
 mod reads;
 mod scene;

@@ -44,7 +44,7 @@ const WHO: &str = "/api/v1/whoami";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Connections that say nothing.
-const SILENT: usize = 2000;
+pub(super) const SILENT: usize = 2000;
 
 /// Descriptors that this process and the gateway need for them.
 const DESCRIPTORS: u64 = 8192;
@@ -274,28 +274,12 @@ pub(super) async fn sigterm(env: Env) -> Result<String> {
 
 /// 2,000 connections that say nothing, half of them after the handshake.
 pub(super) async fn silent(env: Env) -> Result<String> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    if most < DESCRIPTORS {
-        let why = format!("{most} descriptors are allowed, {DESCRIPTORS} are needed");
-        return Err(CannotRun(why).into());
-    }
-    // The gateway is started with the same limit, as a container runtime does.
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    raise_descriptors()?;
     let stage = Stage::new(env).await?;
     let ann = stage.editor("ann").await?;
     let usual = slowest(&stage, &ann.token, 10).await?;
     let before = stage.gateway.operator.memory_mib("VmRSS")?;
-    let mut held = JoinSet::new();
-    for number in 0..SILENT {
-        let https = stage.gateway.https.clone();
-        held.spawn(hold(https, number % 2 == 0));
-    }
-    let descriptors = format!("/proc/{}/fd", stage.gateway.operator.pid()?);
-    until("the silent connections", LIMIT, async || {
-        let count = std::fs::read_dir(&descriptors)?.count();
-        Ok(met(count > SILENT * 3 / 4, || format!("{count}")))
-    })
-    .await?;
+    let mut held = hold_silent(&stage, SILENT).await?;
     let during = slowest(&stage, &ann.token, 40).await?;
     let memory = stage.gateway.operator.memory_mib("VmHWM")?;
     let served = match during < Duration::from_secs(5) && memory < 512.0 {
@@ -311,6 +295,36 @@ pub(super) async fn silent(env: Env) -> Result<String> {
         usual.as_secs_f64(),
         memory - before
     ))
+}
+
+/// Allows this process, and the gateways that it starts, as many descriptors as the host permits. A container runtime does
+/// the same.
+///
+/// # Errors
+/// [`CannotRun`] if that is not enough.
+pub(super) fn raise_descriptors() -> Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if most < DESCRIPTORS {
+        let why = format!("{most} descriptors are allowed, {DESCRIPTORS} are needed");
+        return Err(CannotRun(why).into());
+    }
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
+/// Opens so many connections that say nothing, half of them after the handshake. Returns when the gateway has most of them.
+pub(super) async fn hold_silent(stage: &Stage, count: usize) -> Result<JoinSet<()>> {
+    let mut held = JoinSet::new();
+    for number in 0..count {
+        let https = stage.gateway.https.clone();
+        held.spawn(hold(https, number % 2 == 0));
+    }
+    let descriptors = format!("/proc/{}/fd", stage.gateway.operator.pid()?);
+    until("the silent connections", LIMIT, async || {
+        let open = std::fs::read_dir(&descriptors)?.count();
+        Ok(met(open > count * 3 / 4, || format!("{open}")))
+    })
+    .await?;
+    Ok(held)
 }
 
 /// Sends so many requests one after another. Returns the longest time.
