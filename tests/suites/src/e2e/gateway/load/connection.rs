@@ -1,6 +1,7 @@
 //! A client for both sides: connections with HTTP/2, to the gateway and to the API server. Its own cost is the same.
 
 use std::{
+    fs,
     net::SocketAddr,
     sync::{
         Arc,
@@ -17,6 +18,7 @@ use hyper::{
     client::conn::http2::{self, SendRequest},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::Config;
 use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 use tokio_rustls::{
     TlsConnector,
@@ -60,11 +62,8 @@ impl Connections {
         let host = config.cluster_url.host().context("no API server")?;
         let port = config.cluster_url.port_u16().unwrap_or(443);
         let address = SocketAddr::new(host.parse()?, port);
-        let roots = config.root_cert.iter().flat_map(|all| all.iter());
-        let roots: Vec<CertificateDer<'static>> =
-            roots.map(|der| CertificateDer::from(der.clone())).collect();
         let name = config.tls_server_name.as_deref().unwrap_or(host);
-        Self::open(address, name, &roots).await
+        Self::open(address, name, &authorities(config)?).await
     }
 
     async fn open(
@@ -135,6 +134,18 @@ impl Connections {
         };
         timeout(LIMIT, exchange).await.context("no response")?
     }
+}
+
+/// Returns the authorities of the API server's certificate.
+fn authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>> {
+    let known = config.root_cert.iter().flat_map(|all| all.iter());
+    let mut all: Vec<CertificateDer<'static>> =
+        known.map(|der| CertificateDer::from(der.clone())).collect();
+    if let Some(path) = &config.root_cert_file {
+        all.push(CertificateDer::from_pem_slice(&fs::read(path)?)?);
+    }
+    ensure!(!all.is_empty(), "the cluster's authorities are not known");
+    Ok(all)
 }
 
 /// A request.
