@@ -513,4 +513,40 @@ mutants! {
         words: "The password of a Redis is recreated in each reconciliation.",
         seen_by: "rollout; full",
     }
+    OwnTokenUsed {
+        id: "own-token-used",
+        class: "confused deputy",
+        words: "The gateway sends its own token to the API server, and not that of its caller.",
+        seen_by: "e2e gateway: token-account; e2e gateway: audit",
+    }
+    OriginUnchecked {
+        id: "origin-unchecked",
+        class: "cross-site request",
+        words: "The gateway accepts requests that a page of another site made a browser send.",
+        seen_by: "e2e gateway: browsers",
+    }
+    SessionHeaderUnchecked {
+        id: "session-header-unchecked",
+        class: "cross-site request",
+        words: "A write with a session needs no header that forms cannot send.",
+        seen_by: "e2e gateway: session; e2e gateway: proxy",
+    }
+    SeedFieldsIgnored {
+        id: "seed-fields-ignored",
+        class: "field without effect",
+        words: "Service and Agent in the body of a submitted task are not read.",
+        seen_by: "e2e gateway: pm-200-submit",
+    }
+    UnknownFieldsIgnored {
+        id: "unknown-fields-ignored",
+        class: "field without effect",
+        words: "A misspelled field in the body of a request is ignored.",
+        seen_by: "e2e gateway: pm-400",
+    }
+    VersionUncompared {
+        id: "version-uncompared",
+        class: "lost update",
+        words: "Context is added whatever version its author has seen.",
+        seen_by: "e2e gateway: pm-409-version; e2e gateway: context-20",
+    }
 }

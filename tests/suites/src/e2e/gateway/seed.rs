@@ -49,6 +49,11 @@ pub(super) async fn submitted(stage: &Stage) -> Result<String> {
         (spec.task_id, spec.context_version, files_of(&run)) == (7, 1, vec!["task.md"]),
         "{spec:?}"
     );
+    let contents = spec.markdown_files.iter().map(|file| file.content.as_str());
+    ensure!(
+        spec.service_name == "shop" && spec.agent_name == "writer" && contents.eq(["Do it."]),
+        "S3.11: {spec:?}"
+    );
     Ok("200; the run has its labels and its author".to_owned())
 }
 
