@@ -26,6 +26,9 @@ pub(super) const STAGES: &[Stage] = &[
     stage("whole gateway", Priority::Normal, |run| {
         run.xtask(&["e2e", "gateway"])
     }),
+    stage("whole install", Priority::Normal, |run| {
+        run.xtask(&["e2e", "install", "--whole"])
+    }),
     stage("whole campaigns", Priority::Normal, campaigns),
     stage("whole mutants", Priority::Normal, |run| {
         run.xtask(&["mutants", "--report"])

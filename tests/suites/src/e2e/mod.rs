@@ -142,7 +142,11 @@ pub(crate) enum Command {
         cases: Vec<String>,
     },
     /// The chart as it is rendered and, by the README's own commands, as it is installed and used
-    Install,
+    Install {
+        /// With the gateway: enabled, disabled, upgraded, downgraded and uninstalled while runs are active
+        #[arg(long)]
+        whole: bool,
+    },
     /// Measure the processor time of operators that were compiled differently, on fake nodes
     Processor {
         /// Operators to compare
@@ -166,14 +170,14 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     require_root()?;
     build::programs()?;
     match command {
-        Command::Install => {
+        Command::Install { whole } => {
             ensure!(
                 Place::external().is_none(),
                 "this one needs a cluster of the testbed: it loads images on the node"
             );
             // Here it may take its minutes; where the README builds it, a cluster waits.
             operator_image::build()?;
-            runtime()?.block_on(install::run())
+            runtime()?.block_on(install::run(whole))
         }
         Command::Apps { cases } => {
             ensure!(

@@ -11,6 +11,7 @@ mod document;
 mod fixture;
 mod floods;
 mod hostile;
+pub(super) mod installed;
 mod issuer;
 mod lifecycle;
 pub(crate) mod load;
