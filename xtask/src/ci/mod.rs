@@ -104,6 +104,10 @@ const CLUSTER: &[Stage] = &[
         })
     },
     timed("e2e apps", |run| run.xtask(&["e2e", "apps"])),
+    timed("e2e gateway", |run| {
+        // A share: all cases take longer than the minute that this suite has.
+        run.xtask(&["e2e", "gateway", "--share"])
+    }),
     UNIT_TESTS,
     timed("cluster tests", |run| run.xtask(&["test"])),
     // A share: the whole takes hours. A false success does not depend on time, so it does not run twice.

@@ -18,7 +18,7 @@ const SOURCE_VARIABLE: &str = "ORCHESTRATOR_CI_SOURCE";
 const BEFORE_VARIABLE: &str = "ORCHESTRATOR_CI_BEFORE";
 
 /// Minutes that suites of later issues may add.
-const RESERVED: &[(&str, u64)] = &[("apps", 3), ("notebooks", 6), ("gateway", 1)];
+const RESERVED: &[(&str, u64)] = &[("apps", 3), ("notebooks", 6)];
 
 /// How long `.ci/run` took before it started this program; nothing without `.ci/run`.
 pub(super) fn before() -> Result<Duration> {

@@ -136,8 +136,11 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 60)]
         quiet: u64,
     },
-    /// The REST API on the real node: every status code, races, tokens, runs to their end, and attacks. Not in CI
+    /// The REST API on the real node: every status code, races, tokens, runs to their end, and attacks. CI runs a share
     Gateway {
+        /// Only the cases that CI runs
+        #[arg(long, conflicts_with = "cases")]
+        share: bool,
         /// Only these cases
         cases: Vec<String>,
     },
@@ -216,8 +219,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 first_user::PARALLEL,
             ))
         }
-        Command::Gateway { cases } => {
-            let all = gateway::cases();
+        Command::Gateway { share, cases } => {
+            let all = match share {
+                true => gateway::share(),
+                false => gateway::cases(),
+            };
             runtime()?.block_on(perform("gateway", all, &cases, false, gateway::PARALLEL))
         }
         Command::Docs { cases } => runtime()?.block_on(suite("docs", &cases)),

@@ -35,6 +35,40 @@ use crate::cases::{alone, case, last};
 /// Cases at once: they wait more than they work.
 pub(super) const PARALLEL: usize = 8;
 
+/// The cases that CI runs in a minute: the endpoints of the seed, races, and attacks on the authority of callers. None of them
+/// starts an operator or waits for a limit of time.
+const SHARE: &[&str] = &[
+    "keys-lost-200",
+    "stream-restart",
+    "stream-cut",
+    "session",
+    "control",
+    "authors",
+    "audit",
+    "elsewhere-reads",
+    "elsewhere-actions",
+    "impersonation",
+    "viewer",
+    "token-account",
+    "token-forged",
+    "browsers",
+    "filenames",
+    "paths",
+    "dry-run",
+    "key-content",
+    "submit-50",
+    "context-20",
+    "pm-200-submit",
+    "pm-200-context",
+    "pm-400",
+    "pm-401",
+    "pm-403",
+    "pm-404",
+    "pm-409-exists",
+    "pm-409-version",
+    "pm-422",
+];
+
 /// A case that gets a gateway, which must end well.
 macro_rules! on_stage {
     ($name:literal, $shows:literal, $run:path) => {
@@ -61,6 +95,13 @@ macro_rules! on_scene {
             })
         })
     };
+}
+
+/// The cases that CI runs.
+pub(super) fn share() -> Vec<Case> {
+    let mut all = cases();
+    all.retain(|case| SHARE.contains(&case.name));
+    all
 }
 
 /// All cases, the slow ones first: the others fill the gaps.
@@ -515,6 +556,8 @@ fn seed_cases() -> Vec<Case> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use testkit::suite::When;
+
     use super::*;
 
     #[test]
@@ -525,5 +568,13 @@ mod tests {
         assert!(names.len() >= 60, "{}", names.len());
         // `t-`, the name, `-`, and five letters.
         assert!(names.iter().all(|name| name.len() <= 40), "{names:?}");
+    }
+
+    #[test]
+    fn the_share_of_ci_has_cases_that_need_no_others() {
+        let share = share();
+        assert_eq!(share.len(), SHARE.len());
+        // A last case judges all others.
+        assert!(share.iter().all(|case| case.when == When::Together));
     }
 }
