@@ -115,13 +115,19 @@ pub(crate) async fn run_prepared(
     if let Some(table) = Table::now() {
         println!("{table}");
     }
-    if let Some(table) = gateway::Table::now() {
-        println!("{table}");
-    }
-    println!("{summary}");
     let tally = Tally::now();
+    let attacks = tally.iter().map(ToString::to_string);
+    // The suite of the gateway ends with the number of its cases, `attacks` with that of the attacks.
+    let lines: Vec<String> = match gateway::Table::now() {
+        Some(table) => [table.to_string()]
+            .into_iter()
+            .chain(attacks)
+            .chain([summary.to_string()])
+            .collect(),
+        None => [summary.to_string()].into_iter().chain(attacks).collect(),
+    };
+    println!("{}", lines.join("\n"));
     if let Some(tally) = &tally {
-        println!("{tally}");
         // Without this, an attack that succeeded only in the first try of a case would be a flaky pass.
         if !tally.is_clean() {
             let result = CaseResult::Failed(tally.to_string());

@@ -161,12 +161,11 @@ impl fmt::Display for Table {
         )?;
         for ((kind, name), row) in rows {
             let title = kind.title();
-            // A name may be the attack itself.
-            let name = name.escape_debug().to_string().replace('|', "¦");
-            let without = match (*kind, row.without_policies) {
-                (Kind::Policy, 0) => "not tried",
-                (Kind::Policy, _) => "succeeded",
-                _ => "–",
+            let name = cell(name);
+            let without = match row.without_policies {
+                _ if *kind != Kind::Policy => "–",
+                0 => "not tried",
+                _ => "succeeded",
             };
             let Row {
                 rejected,
@@ -180,6 +179,16 @@ impl fmt::Display for Table {
         }
         write!(out, "\n{} different attacks", rows.len())
     }
+}
+
+/// Returns the name of an attack for a cell of the table. It may be the attack itself.
+fn cell(name: &str) -> String {
+    let letters = name.chars().map(|letter| match letter {
+        '|' => "¦".to_owned(),
+        letter if letter.is_control() => letter.escape_unicode().to_string(),
+        letter => letter.to_string(),
+    });
+    letters.collect()
 }
 
 #[cfg(test)]
