@@ -232,6 +232,10 @@ pub(super) async fn reads_elsewhere(stage: &Stage) -> Result<String> {
         ("its Events", elsewhere.at("/theirs/events")),
         ("a run that does not exist", elsewhere.at("/missing")),
         ("its stream", elsewhere.at("/theirs/stream")),
+        (
+            "a DocsRun",
+            format!("/api/v1/namespaces/{}/docsruns/theirs", elsewhere.namespace),
+        ),
         ("its followed log", elsewhere.at("/theirs/logs?follow=true")),
         ("its differences", elsewhere.at("/theirs/diff?from=1&to=1")),
         (
@@ -264,6 +268,17 @@ pub(super) async fn reads_elsewhere(stage: &Stage) -> Result<String> {
         let answer = stage.send(&ann, get(path.clone())).await?;
         withstood(Kind::Namespace, name, tells_nothing(&answer))?;
     }
+    // A list of several namespaces has the runs of those that the caller may read.
+    stage.send(&ann, post(TASKS, &task(7))).await?.is(200)?;
+    let both = format!("{},{}", stage.env.namespace, elsewhere.namespace);
+    let list = get(format!("/api/v1/runs?namespace={both}&kind=taskruns"));
+    let list = stage.send(&ann, list).await?;
+    list.is(200)?;
+    let text = list.text();
+    ensure!(text.contains("task-7"), "the own run is missing: {text}");
+    let is_hidden = (!text.contains(CANARY) && !text.contains("theirs")).then_some(());
+    let is_hidden = is_hidden.with_context(|| text.clone());
+    withstood(Kind::Namespace, "their runs beside the own ones", is_hidden)?;
     elsewhere.done(stage).await?;
     Ok(listed(attacks.iter().map(|(name, _)| *name)))
 }
