@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// An Agent that only one caller may use.
 const AGENT: &str = "writer";
 
-/// The permission that a caller without it is told of.
+/// The permission that the rejections name.
 const USE: &str = "'use' the Agent 'writer'";
 
 /// The policies that reject the attacks.
