@@ -46,12 +46,11 @@ pub fn evaluate(attempt: &Attempt<'_>) -> AttemptResult {
     AttemptResult::new(reason, message, evidence)
 }
 
-/// Returns the report of an attempt that ended, if it is valid.
+/// Returns the report of an attempt whose runner ended, if it is valid.
 #[must_use]
-pub fn report(attempt: &Attempt<'_>) -> Option<Report> {
-    let exit = runner_exit(attempt)?;
-    let report = Report::read(&exit.message, attempt.pod.containers, &attempt.identity);
-    match report {
+pub fn report(pod: &PodView, identity: &Identity<'_>) -> Option<Report> {
+    let exit = pod.beside.as_ref()?.exit()?;
+    match Report::read(&exit.message, pod.containers, identity) {
         Ok(report) if report.outcome != Outcome::Incomplete => Some(report),
         Ok(_) | Err(_) => None,
     }

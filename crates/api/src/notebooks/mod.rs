@@ -4,6 +4,7 @@
 //! # Caveats
 //! The operator is not in the table of kinds yet, so the chart does not install it.
 
+mod build_reasons;
 #[expect(
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
@@ -41,7 +42,8 @@ pub use pod_config::{
     VolumeMount, VolumeSource,
 };
 pub use status::{
-    Cells, ComparisonResult, Expectations, NotebookValidationJobStatus, ReportStatus, condition,
+    CellMatch, CellResult, CellStatus, Cells, ComparisonResult, Difference, Expectations,
+    MAX_CELLS, MAX_DIFFS, MAX_EXCERPT, NotebookValidationJobStatus, ReportStatus, condition,
     validation_intent,
 };
 
@@ -58,11 +60,12 @@ pub const OPERATOR: OperatorRow = OperatorRow {
 };
 
 /// Returns the reason of this name of a NotebookValidationJob, or `None` if this release does not know it. The reasons
-/// of the kind are not in the table of kinds, because the kind is not.
+/// of builds are not in the table of kinds.
 #[must_use]
 pub fn notebook_reason(name: &str) -> Option<Reason> {
-    let mut own = reasons::REASONS.iter().copied();
-    own.find(|known| known.name() == name)
+    let own = reasons::REASONS.iter().chain(build_reasons::REASONS);
+    own.copied()
+        .find(|known| known.name() == name)
         .or_else(|| Reason::from_name(name))
 }
 
@@ -98,7 +101,7 @@ mod tests {
     #[test]
     fn each_reason_of_a_notebook_explains_itself_and_is_found() {
         let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
-        for reason in reasons::REASONS {
+        for reason in reasons::REASONS.iter().chain(build_reasons::REASONS) {
             assert!(reason.meaning().ends_with('.'), "{reason}");
             assert!(reason.advice().ends_with('.'), "{reason}");
             assert_eq!(notebook_reason(reason.name()), Some(*reason));
