@@ -1,8 +1,5 @@
 //! The kind of the notebooks operator: a [`NotebookValidationJob`] runs a notebook of a Git repository and compares its
 //! outputs with those of a golden notebook.
-//!
-//! # Caveats
-//! The operator is not in the table of kinds yet, so the chart does not install it.
 
 mod build_reasons;
 #[expect(
@@ -47,7 +44,7 @@ pub use status::{
     validation_intent,
 };
 
-/// The row of the notebooks operator. It is not in the table of kinds, so no chart installs the operator.
+/// The row of the notebooks operator in the table of kinds.
 pub const OPERATOR: OperatorRow = OperatorRow {
     name: "notebooks",
     summary: "Notebooks that are executed and compared",
@@ -63,8 +60,8 @@ pub const OPERATOR: OperatorRow = OperatorRow {
 /// of builds are not in the table of kinds.
 #[must_use]
 pub fn notebook_reason(name: &str) -> Option<Reason> {
-    let own = reasons::REASONS.iter().chain(build_reasons::REASONS);
-    own.copied()
+    let mut of_builds = build_reasons::REASONS.iter().copied();
+    of_builds
         .find(|known| known.name() == name)
         .or_else(|| Reason::from_name(name))
 }
@@ -75,14 +72,14 @@ mod tests {
 
     use super::*;
 
-    /// The operator is complete except for the table: it has a CRD, permissions, policies and roles.
+    /// The roles of the operator's users are about its own kind only.
     #[test]
-    fn the_operator_is_ready_for_the_table_but_not_in_it() {
-        assert!(!crate::kinds::OPERATORS.contains(&&OPERATOR));
+    fn users_get_permissions_for_the_kind_of_the_operator() {
+        assert!(crate::kinds::OPERATORS.contains(&&OPERATOR));
         assert_eq!(OPERATOR.plurals(), ["notebookvalidationjobs"]);
         assert_eq!(OPERATOR.crds().len(), 1);
         let policies = (OPERATOR.policies)();
-        assert_eq!(policies.policies.len(), 1);
+        assert_eq!(policies.policies.len(), 4);
         assert_eq!(policies.operator_policies.len(), 5);
         for role in policies.user_roles {
             for rule in role.rules.unwrap() {
@@ -101,11 +98,14 @@ mod tests {
     #[test]
     fn each_reason_of_a_notebook_explains_itself_and_is_found() {
         let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
+        assert_eq!(names.len(), Reason::all().count());
+        for reason in build_reasons::REASONS {
+            assert!(names.insert(reason.name()), "{reason} is declared twice");
+        }
         for reason in reasons::REASONS.iter().chain(build_reasons::REASONS) {
             assert!(reason.meaning().ends_with('.'), "{reason}");
             assert!(reason.advice().ends_with('.'), "{reason}");
             assert_eq!(notebook_reason(reason.name()), Some(*reason));
-            assert!(names.insert(reason.name()), "{reason} is declared twice");
         }
         assert_eq!(notebook_reason("OOMKilled"), Some(Reason::OOMKilled));
         assert_eq!(notebook_reason("Other"), None);
