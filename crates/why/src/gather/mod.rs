@@ -12,6 +12,7 @@
 mod app;
 mod details;
 mod installation;
+mod notebook;
 mod read;
 mod tenant;
 
@@ -22,6 +23,7 @@ use api::{
     apps::MANAGED_APP,
     kinds::{self, KindRow, OperatorRow},
     names,
+    notebooks::NOTEBOOK_VALIDATION_JOB,
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
     tenants::TENANT,
 };
@@ -37,8 +39,8 @@ use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
 use crate::world::{
-    AgentView, AppView, JobView, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView,
-    Unreadable, World,
+    AgentView, AppView, JobView, Meta, NotebookView, ObjectRef, ObjectView, PodView, RunView,
+    TenantView, Unreadable, World,
 };
 use read::{List, Read, Reader};
 
@@ -73,6 +75,8 @@ pub enum TargetKind {
     Tenant,
     /// A ManagedApp.
     ManagedApp,
+    /// A NotebookValidationJob.
+    Notebook,
     /// A Job, whether it belongs to a run or not.
     Job,
     /// A Pod of a run, of a Tenant, or of neither.
@@ -96,6 +100,7 @@ impl TargetKind {
                     Self::Agent,
                     Self::Tenant,
                     Self::ManagedApp,
+                    Self::Notebook,
                 ];
                 let known = known.into_iter().find(|kind| kind.row() == Some(row));
                 Some(known.unwrap_or(Self::Other(row)))
@@ -112,6 +117,7 @@ impl TargetKind {
             Self::Agent => Some(&AGENT),
             Self::Tenant => Some(&TENANT),
             Self::ManagedApp => Some(&MANAGED_APP),
+            Self::Notebook => Some(&NOTEBOOK_VALIDATION_JOB),
             Self::Other(row) => Some(row),
             Self::Job | Self::Pod => None,
         }
@@ -213,6 +219,10 @@ pub async fn gather(
             let app = ours(&reader, kind, &target.name).await?;
             world.app = Some(AppView::read(&app.ok_or_else(missing)?));
         }
+        TargetKind::Notebook => {
+            let job = ours(&reader, kind, &target.name).await?;
+            world.notebook = Some(NotebookView::read(&job.ok_or_else(missing)?));
+        }
         TargetKind::Other(_) => {
             let found = ours(&reader, kind, &target.name).await?;
             world.object = Some(ObjectView::read(kind, &found.ok_or_else(missing)?));
@@ -239,6 +249,8 @@ pub async fn gather(
         Box::pin(tenant::around(&reader, &mut world, operator)).await;
     } else if world.app.is_some() {
         Box::pin(app::around(&mut reader, &mut world, operator)).await;
+    } else if world.notebook.is_some() {
+        Box::pin(notebook::around(&reader, &mut world, operator)).await;
     } else {
         Box::pin(around(&reader, &mut world, operator)).await;
     }
