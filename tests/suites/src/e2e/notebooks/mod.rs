@@ -8,6 +8,7 @@ mod guards;
 mod kernels;
 mod lifecycle;
 mod runs;
+mod tutorial;
 
 use testkit::{cluster::Addition, suite::Case};
 
@@ -42,6 +43,11 @@ fn slow() -> Vec<Case> {
             "result-rejected",
             "a ConfigMap that a quota rejects never changes the verdict",
             lifecycle::result_rejected
+        ),
+        on_bench!(
+            "tutorial",
+            "the commands of the tutorial do what it shows",
+            tutorial::tutorial
         ),
         on_bench!(
             "stored",
@@ -96,7 +102,11 @@ fn of_runs() -> Vec<Case> {
             "a run with a golden notebook, its evidence and its result",
             runs::plain
         ),
-        on_bench!("references", "each kind of reference", runs::references),
+        on_bench!(
+            "references",
+            "R67: each kind of reference",
+            runs::references
+        ),
         on_bench!(
             "no-commit",
             "F2: an ambiguous and an absent reference",
@@ -179,7 +189,7 @@ fn of_kernels() -> Vec<Case> {
         ),
         on_bench!(
             "run-timeout",
-            "a run that lasts too long",
+            "R63: a run that lasts too long",
             kernels::run_timeout
         ),
         on_bench!(
