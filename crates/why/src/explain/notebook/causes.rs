@@ -86,10 +86,15 @@ fn of_source(job: Notebook<'_>, reason: Reason) -> Option<Cause> {
     };
     if let Some((sentence, advice)) = secret {
         let commands = [source.ls_remote(), job.look_again()];
+        let is_missing = reason == Reason::SecretNotFound;
+        // The kernel's container may need another Secret that does not exist.
+        let is_named = |name: &str| job.message().contains(&format!("'{name}'"));
         return Some(match &source.secret {
-            Some(name) => Cause::new(job.here("Secret", name), sentence, advice).then(commands),
-            None if reason == Reason::SecretNotFound => return None,
-            None => Cause::new(
+            Some(name) if !is_missing || is_named(name) => {
+                Cause::new(job.here("Secret", name), sentence, advice).then(commands)
+            }
+            Some(_) | None if is_missing => return None,
+            Some(_) | None => Cause::new(
                 source.repository(),
                 "requires credentials, and the job references no Secret",
                 "Submit another NotebookValidationJob with 'credentialsSecretRef'.",
