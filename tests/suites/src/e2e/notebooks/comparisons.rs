@@ -65,10 +65,8 @@ pub(super) async fn twelve(bench: &Bench) -> Result<String> {
     let full = bench.full_result(&status).await?;
     let all = full["diffs"].as_array().context("no differences")?;
     let cells: BTreeSet<u64> = all.iter().filter_map(|one| one["cell"].as_u64()).collect();
-    ensure!(
-        cells == (0..12).collect(),
-        "differences in {cells:?}: {all:?}"
-    );
+    let expected: BTreeSet<u64> = (0..12).collect();
+    ensure!(cells == expected, "differences in {cells:?}: {all:?}");
     let types: BTreeSet<&str> = all
         .iter()
         .filter_map(|one| one["diffType"].as_str())
