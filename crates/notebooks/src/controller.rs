@@ -16,6 +16,7 @@ use engine::{
     Context, Controller, Kind, Packing, Scope, Watch, WatchManager,
     children::owned_by,
     external::{self, Requests},
+    metrics::Metrics,
     supervise::Supervisor,
 };
 use kube::ResourceExt;
@@ -26,6 +27,7 @@ use self::{
 };
 use crate::{
     decide,
+    metrics::{cell_counts, class_counts},
     runner_log::question,
     sources::{Questions, Responses, questions},
     world::{NotebookSettings, NotebookWorld, job_view, pod_view},
@@ -158,6 +160,15 @@ impl Kind for NotebookKind {
         let log = question(job, &world, now).map(|question| LogRequest::new(job, question));
         let log = self.logs.ask(meta, status, log, now)?;
         Ok(NotebookWorld { log, ..world })
+    }
+
+    fn count_end(metrics: &Metrics, status: &NotebookValidationJobStatus) {
+        for (outcome, count) in cell_counts(status) {
+            metrics.notebook_cells(outcome, count);
+        }
+        for (class, count) in class_counts(status) {
+            metrics.notebook_mismatches(class, count);
+        }
     }
 
     fn decide(

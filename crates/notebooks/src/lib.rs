@@ -13,6 +13,7 @@ mod decide;
 pub mod evaluate;
 pub mod full_result;
 pub mod image_build;
+pub mod metrics;
 pub mod report;
 pub mod results;
 pub mod runner_log;

@@ -83,6 +83,17 @@ pub(super) async fn twelve(bench: &Bench) -> Result<String> {
     ensure!(full["notebook"].is_object(), "no executed notebook");
     let compared = status.comparison_result.context("no comparison")?;
     ensure!(compared.mismatched_cells == 12, "{compared:?}");
+    // R68: each metric of the operator has a value.
+    let mut series = vec![r#"orchestrator_notebook_cells_total{outcome="Succeeded"}"#.to_owned()];
+    let of_class =
+        |class: &String| format!(r#"orchestrator_notebook_mismatches_total{{class="{class}"}}"#);
+    series.extend(compared.classes.keys().map(of_class));
+    for one in &series {
+        ensure!(
+            bench.operator.metric(one).await? >= 1.0,
+            "{one} did not move"
+        );
+    }
     Ok(format!("{types:?}, classes {:?}", compared.classes))
 }
 
