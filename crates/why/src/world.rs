@@ -18,7 +18,7 @@ use api::{
     CommonStatus, Timestamp,
     apps::ManagedAppStatus,
     kinds::{self, OperatorRow},
-    notebooks::NotebookValidationJobStatus,
+    notebooks::{NOTEBOOK_VALIDATION_JOB, NotebookValidationJobStatus},
     tasks::{self, AgentStatus, TaskRunStatus},
     tenants::{TENANT, TenantStatus},
 };
@@ -87,7 +87,7 @@ pub struct World {
     pub flux: Vec<FluxView>,
     /// The sources of the object of Flux that is not ready, from its own one to the deepest.
     pub sources: Vec<FluxView>,
-    /// The NotebookValidationJob that is the target.
+    /// The NotebookValidationJob that is the target or owns it.
     pub notebook: Option<NotebookView>,
     /// The target, if its kind has no rules of its own.
     pub object: Option<ObjectView>,
@@ -173,9 +173,10 @@ impl World {
 
     /// Returns the operator of the target: that of its kind, or of its owner.
     pub(crate) fn operator_row(&self) -> &'static OperatorRow {
-        let kind = match &self.tenant {
-            Some(_) => TENANT.name(),
-            None => self.target.kind.as_str(),
+        let kind = match (&self.tenant, &self.notebook) {
+            (Some(_), _) => TENANT.name(),
+            (None, Some(_)) => NOTEBOOK_VALIDATION_JOB.name(),
+            (None, None) => self.target.kind.as_str(),
         };
         kinds::operator_of(kind).unwrap_or(&tasks::OPERATOR)
     }

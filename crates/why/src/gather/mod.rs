@@ -231,6 +231,7 @@ pub async fn gather(
             let job = reader.get(reader.here::<Job>(), &target.name).await;
             let job = JobView::from(&must(job)?.ok_or_else(missing)?);
             world.run = run_of(&reader, &job.meta).await?;
+            world.notebook = notebook_of(&reader, &job.meta).await?;
             world.jobs.push(job);
         }
         TargetKind::Pod => {
@@ -239,6 +240,7 @@ pub async fn gather(
             world.tenant = tenant_of_pod(&reader, &pod).await?;
             if world.tenant.is_none() {
                 world.run = run_of_pod(&reader, &pod).await?;
+                world.notebook = notebook_of(&reader, &pod.meta).await?;
             }
             world.pods.push(pod);
         }
@@ -347,6 +349,21 @@ async fn run_of(reader: &Reader, job: &Meta) -> Result<Option<RunView>, GatherEr
         Some(owner) => named(reader, &owner.kind, &owner.name, &owner.uid).await,
         None => Ok(None),
     }
+}
+
+/// Returns the NotebookValidationJob of a Job or a Pod, by the name and the UID in its labels.
+async fn notebook_of(reader: &Reader, child: &Meta) -> Result<Option<NotebookView>, GatherError> {
+    let kind = NOTEBOOK_VALIDATION_JOB.name();
+    if child.run_kind.as_deref() != Some(kind) {
+        return Ok(None);
+    }
+    let name = child.run_name.as_deref().unwrap_or_default();
+    let found = installed(ours(reader, kind, name).await)?;
+    let is_of = |job: &NotebookView| {
+        let uid = names::label_value(&job.meta.uid);
+        child.run_uid.as_ref() == Some(&uid)
+    };
+    Ok(found.map(|job| NotebookView::read(&job)).filter(is_of))
 }
 
 /// Returns the run that a Pod belongs to: by its Job, or by its labels if the Job no longer exists.
