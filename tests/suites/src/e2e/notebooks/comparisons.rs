@@ -271,7 +271,7 @@ pub(super) async fn normalized(bench: &Bench) -> Result<String> {
     ];
     let outputs = [
         stdout("at 2020-01-01T10:00:00.123456\n"),
-        result("<object at 0x7f0000000000>"),
+        result("<object object at 0x7f0000000000>"),
         stdout("took 0.5\n"),
     ];
     let run: Vec<Value> = sources.iter().map(|source| cell(source, &[])).collect();
