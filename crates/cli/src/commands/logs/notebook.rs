@@ -115,10 +115,10 @@ mod tests {
     fn a_job_has_three_containers() {
         for (words, expected) in [
             (&["nb/report"][..], Some(vec!["kernel"])),
-            (&["nb/report", "-c", "runner"], Some(vec!["runner"])),
-            (&["nb/report", "--all"], Some(CONTAINERS.to_vec())),
-            (&["nb/report", "-c", "agent"], None),
-            (&["nb/report", "--attempt", "1"], None),
+            (&["nb/report", "-c", "runner"][..], Some(vec!["runner"])),
+            (&["nb/report", "--all"][..], Some(CONTAINERS.to_vec())),
+            (&["nb/report", "-c", "agent"][..], None),
+            (&["nb/report", "--attempt", "1"][..], None),
         ] {
             let found = wanted(&parsed(words));
             match (found, expected) {
