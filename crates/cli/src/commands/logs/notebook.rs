@@ -33,10 +33,10 @@ pub(super) async fn print(verb: Logs, session: &mut Session<'_>) -> Result<Exit,
                     is_followed: verb.follow,
                     prefix: verb.all.then(|| format!("[{container}] ")),
                 };
-                match log.print(&server, session).await? {
-                    true => break,
-                    false => return Ok(Exit::Ok),
+                if log.print(&server, session).await? {
+                    break;
                 }
+                return Ok(Exit::Ok);
             }
             if !verb.follow || job.outcome().is_some() {
                 let name = job.name.argument();
