@@ -269,15 +269,16 @@ fn of_job(job: Notebook<'_>, reason: Reason) -> Cause {
         let cause = Cause::new(object, sentence, advice).seen(warned);
         return cause.then([describe, job.look_again()]);
     }
-    let (sentence, advice) = match reason {
-        Reason::Cancelled => (
+    let (sentence, advice) = if reason == Reason::Cancelled {
+        (
             "was ended by its 'spec.cancel', which someone set".to_owned(),
             "A cancelled job cannot be run again: submit another NotebookValidationJob.".to_owned(),
-        ),
-        _ => (
+        )
+    } else {
+        (
             "has the problem in the first lines".to_owned(),
             plain_advice(reason),
-        ),
+        )
     };
     let who = job
         .object()
