@@ -258,21 +258,12 @@ pub(super) async fn killed(env: Env) -> Result<String> {
 
 /// The API server rejects the ConfigMap: the verdict stands, and the condition has the cause.
 pub(super) async fn result_rejected(bench: &Bench) -> Result<String> {
-    let hard = json!({ "hard": { "count/configmaps": "1" } });
+    let hard = json!({ "hard": { "count/configmaps": "0" } });
     let quota = json!({ "metadata": { "name": "no-maps" }, "spec": hard });
     bench
         .env
         .create::<k8s_openapi::api::core::v1::ResourceQuota>(quota)
         .await?;
-    let filler = json!({ "metadata": { "name": "filler" } });
-    // The namespace has `kube-root-ca.crt` already, so the quota may be full without it.
-    match bench
-        .env
-        .create::<k8s_openapi::api::core::v1::ConfigMap>(filler)
-        .await
-    {
-        Ok(_) | Err(_) => {}
-    }
     bench.run("full", &["1"], json!({})).await?;
     let job = bench.finished("full", Duration::from_secs(250)).await?;
     let status = job.status.unwrap_or_default();
