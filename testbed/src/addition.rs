@@ -13,11 +13,13 @@ pub enum Addition {
     Flux,
     /// The images of the chart `shop`: PostgreSQL, and the app in its three versions.
     Shop,
+    /// The image `notebook-base`, with a Jupyter kernel.
+    Notebooks,
 }
 
 impl Addition {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Snapshots, Self::Flux, Self::Shop];
+    pub const ALL: [Self; 4] = [Self::Snapshots, Self::Flux, Self::Shop, Self::Notebooks];
 
     /// Name on the command line and in declarations of images.
     pub fn name(self) -> &'static str {
@@ -25,6 +27,7 @@ impl Addition {
             Self::Snapshots => "snapshots",
             Self::Flux => "flux",
             Self::Shop => "shop",
+            Self::Notebooks => "notebooks",
         }
     }
 }
@@ -61,6 +64,9 @@ mod tests {
             assert_eq!(addition.name().parse::<Addition>().unwrap(), addition);
         }
         let error = "fluxx".parse::<Addition>().unwrap_err().to_string();
-        assert!(error.contains("snapshots, flux, shop"), "{error}");
+        assert!(
+            error.contains("snapshots, flux, shop, notebooks"),
+            "{error}"
+        );
     }
 }

@@ -34,7 +34,7 @@ pub enum Command {
         /// api, node or kwok
         #[arg(long, default_value = "node")]
         tier: Tier,
-        /// Also start these, separated by commas: snapshots, flux, shop
+        /// Also start these, separated by commas: snapshots, flux, shop, notebooks
         #[arg(long, value_delimiter = ',')]
         with: Vec<Addition>,
     },

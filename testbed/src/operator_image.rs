@@ -103,6 +103,16 @@ pub async fn load_toolbox(cluster: &Cluster) -> Result<String> {
     Ok(reference)
 }
 
+/// Builds the notebook runner and loads it on a cluster's node. Returns the name that Pods use it under.
+///
+/// # Errors
+/// When it cannot be built or loaded.
+pub async fn load_runner(cluster: &Cluster) -> Result<String> {
+    let Built { archive, reference } = tokio::task::spawn_blocking(runner_image::build).await??;
+    cluster.load_image(&archive).await?;
+    Ok(reference)
+}
+
 /// Builds the image of the steps around a DocsRun's agent, as much of it as changed: the testbed's
 /// toolbox with the program `step`. Not one of the testbed's own images: those are loaded at each
 /// start of a cluster, and this one must be compiled first.

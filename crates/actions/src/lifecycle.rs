@@ -115,7 +115,7 @@ fn wanted(object: &Object, change: Change) -> Result<Option<Value>, Error> {
         return Ok(None);
     }
     // The deletion of a long-lived object may wait for a user, and its spec still applies then.
-    if object.name.is_run() {
+    if object.name.is_ending() {
         object.check_not_deleting()?;
     }
     let is_cancelled = object.is_set("spec.cancel");

@@ -11,12 +11,17 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 use crate::{
-    GROUP, Lifecycle, Reason, apps, crd::complete, decide::ResourceType, phase::PhaseText,
-    policy::Policies, rbac::Permission, tasks, tenants,
+    GROUP, Lifecycle, Reason, apps, crd::complete, decide::ResourceType, notebooks,
+    phase::PhaseText, policy::Policies, rbac::Permission, tasks, tenants,
 };
 
 /// All operators, in the order of the docs.
-pub const OPERATORS: &[&OperatorRow] = &[&tasks::OPERATOR, &tenants::OPERATOR, &apps::OPERATOR];
+pub const OPERATORS: &[&OperatorRow] = &[
+    &tasks::OPERATOR,
+    &tenants::OPERATOR,
+    &apps::OPERATOR,
+    &notebooks::OPERATOR,
+];
 
 /// Returns all kinds, in the order of the docs.
 pub fn all() -> impl Iterator<Item = &'static KindRow> {

@@ -15,8 +15,8 @@
 //!   an expression.
 //!
 //! Operators may write in all namespaces, because the namespaces are not known in advance. Policies
-//! bound these writes: see [`task_operator()`], [`tenant_operator`] and [`app_operator`]. Only operators may
-//! create children with our labels: see [`tasks()`], [`tenants()`] and [`apps()`].
+//! bound these writes: see [`task_operator()`], [`tenant_operator`], [`app_operator`] and [`notebook_operator`]. Only
+//! operators may create children with our labels: see [`tasks()`], [`tenants()`], [`apps()`] and [`notebook_authors`].
 
 use std::collections::BTreeMap;
 
@@ -115,8 +115,7 @@ pub(crate) fn of_apps() -> Policies {
     }
 }
 
-/// Returns the policies and roles of the notebooks operator. No installation has them yet. Until its kind is in the table
-/// of kinds, the policies of the tasks operator protect the labels of its children.
+/// Returns the policies and roles of the notebooks operator.
 pub(crate) fn of_notebooks() -> Policies {
     let kinds = crate::notebooks::OPERATOR.plurals();
     Policies {
@@ -137,7 +136,7 @@ pub fn tasks() -> Vec<ValidatingAdmissionPolicy> {
         use_agent(),
         agent_references(),
         docs_references(),
-        outcome(),
+        outcome(&["v1", "v1alpha1"], &["taskruns", "docsruns"]),
         submitted_by(),
     ];
     all.extend(children::of_tasks());
@@ -402,7 +401,7 @@ fn agent_references() -> ValidatingAdmissionPolicy {
 
 /// Restricts the annotation with the result of a run. It makes a run without a status a finished
 /// run, so it requires permission to write the status. It is meant for a restore from a backup.
-fn outcome() -> ValidatingAdmissionPolicy {
+fn outcome(versions: &[&str], resources: &[&str]) -> ValidatingAdmissionPolicy {
     let key = names::OUTCOME;
     let has = |object: &str| {
         format!("has({object}.metadata.annotations) && '{key}' in {object}.metadata.annotations")
@@ -416,8 +415,8 @@ fn outcome() -> ValidatingAdmissionPolicy {
     policy(
         "outcome",
         &Matched {
-            versions: &["v1", "v1alpha1"],
-            resources: &["taskruns", "docsruns"],
+            versions,
+            resources,
             name: "says-how-it-ended",
             when: &when,
         },

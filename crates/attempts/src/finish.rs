@@ -147,6 +147,24 @@ pub fn finish_run(
     outcome::release(run, status, phase, verdict)
 }
 
+/// Ends the run with the stored result of an attempt that ended. Returns `None` without such a result.
+///
+/// # Caveats
+/// The caller must know that this result ends the run. After any other failed attempt, a retry may be due.
+pub fn finish_stored(run: &Run<'_>) -> Option<RunDecision> {
+    let result = run.status.result.as_ref();
+    let result = result.filter(|result| result.finished_at.is_some())?;
+    let (status, message) = (run.next(), message_of(result));
+    let (phase, verdict) = if result.reason.as_deref() == Some(Reason::Succeeded.name()) {
+        (RunPhase::Succeeded, Verdict::succeeded(message))
+    } else {
+        let message = after_attempts(&status, message);
+        let verdict = Verdict::failed(reason_of(result), message);
+        (RunPhase::Failed, verdict)
+    };
+    Some(finish_run(run, status, phase, verdict))
+}
+
 /// Fails the run before an attempt, or between two. The evidence of the last attempt stays.
 pub fn fail_run(run: &Run<'_>, reason: Reason, message: &str) -> RunDecision {
     let status = run.next();

@@ -62,7 +62,7 @@ use std::time::Duration;
 pub use attempt::{recent, unrecorded_result};
 pub use attempt_result::{AttemptResult, evidence, memory_limit};
 pub use decide::{advance, checked, conclude, with_conditions};
-pub use finish::{backoff, fail_run, finish_run, not_started};
+pub use finish::{backoff, fail_run, finish_run, finish_stored, not_started};
 pub use job::job_spec;
 pub use run::{Run, RunDecision, RunStatus, Stage, World, describe_pod, some_of};
 pub use start::{FIRST_RECORD_DELAY, before_start, is_unrecorded};

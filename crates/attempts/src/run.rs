@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns whether a user forbids the deletion of everything that this run leaves.
-    pub(crate) fn is_preserved(&self) -> bool {
+    pub fn is_preserved(&self) -> bool {
         self.annotation(names::PRESERVE) == Some("true")
     }
 
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the target of an effect on an object in the run's namespace.
-    pub(crate) fn target(&self, resource: ResourceType, name: &str, uid: &str) -> Target {
+    pub fn target(&self, resource: ResourceType, name: &str, uid: &str) -> Target {
         Target {
             resource,
             namespace: Some(self.namespace.to_owned()),

@@ -44,7 +44,7 @@ pub(crate) enum Verb {
     /// Explain why an object is not progressing: root cause, evidence, next command
     #[command(about = format!("Explain why a {} is not progressing: root cause, evidence, next command", target::nouns("")))]
     Why(Why),
-    /// Print the logs of a run's agent or another container, or of a tenant, while the Pod exists
+    /// Print the logs of a run's agent, a notebook's kernel or another container, or of a tenant, while the Pod exists
     Logs(Logs),
     /// List the Events of a run or a tenant and its children, oldest first
     Events(Events),
@@ -60,15 +60,19 @@ pub(crate) enum Verb {
     Wait(Wait),
     /// Print the results of a finished run, or one of them
     Result(RunResult),
-    /// Cancel a run; this cannot be undone
-    Cancel(RunArgs),
+    /// Print the differences of a notebook from its golden notebook, with their classes
+    Diff(Diff),
+    /// Print the executed notebook, to commit it as the golden one
+    Golden(Golden),
+    /// Cancel a run or a NotebookValidationJob; this cannot be undone
+    Cancel(CancelArgs),
     /// Delete runs with their Jobs, Pods, logs and ConfigMaps
     Delete(Delete),
     /// Run a finished run again: the next version of a TaskRun, or another DocsRun
     Retry(Retry),
-    /// Suspend a run (its container is stopped) or a tenant (it is scaled to zero)
+    /// Suspend a run or a NotebookValidationJob (its container is stopped), or a tenant (it is scaled to zero)
     Suspend(TargetArgs),
-    /// Resume a suspended run or tenant
+    /// Resume a suspended run, NotebookValidationJob or tenant
     Resume(TargetArgs),
     /// Check the installation: CRDs, operators, Leases, policies, webhooks, permissions, versions
     Check(Check),
@@ -192,10 +196,41 @@ pub(crate) struct RunArgs {
     pub(crate) run: ObjectName,
 }
 
-/// A command about one run or one Tenant.
+/// `cancel`
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    /// Name of the run; docsrun/NAME for a DocsRun, notebook/NAME for a NotebookValidationJob
+    #[arg(value_name = "RUN", value_parser = target::cancellable)]
+    pub(crate) target: ObjectName,
+}
+
+/// `diff`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The stored result has all differences, until 'results.ttl' of the job. Without it, the first ten come from the status. The runner masks Secrets and shortens texts."
+)]
+pub(crate) struct Diff {
+    /// Name of the NotebookValidationJob
+    #[arg(value_name = "NOTEBOOK", value_parser = target::notebook)]
+    pub(crate) job: ObjectName,
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<DataFormat>,
+}
+
+/// `golden`
+#[derive(Debug, Args)]
+#[command(after_help = "Only a job with 'results.store: Full' stores its executed notebook.")]
+pub(crate) struct Golden {
+    /// Name of the NotebookValidationJob
+    #[arg(value_name = "NOTEBOOK", value_parser = target::notebook)]
+    pub(crate) job: ObjectName,
+}
+
+/// A command about one run, NotebookValidationJob or Tenant.
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant
+    /// Name of the run; docsrun/NAME for a DocsRun, notebook/NAME for a NotebookValidationJob, tenant/NAME for a Tenant
     #[arg(value_name = "RUN", value_parser = target::run_or_tenant)]
     pub(crate) target: ObjectName,
 }
@@ -231,7 +266,7 @@ pub(crate) struct Logs {
     /// Attempt [default: the last one]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,
-    /// Container; only a DocsRun has all three [default: agent]
+    /// Container of a DocsRun or a NotebookValidationJob [default: agent, kernel]
     #[arg(short, long, value_enum, value_name = "NAME")]
     pub(crate) container: Option<Step>,
     /// Print all containers one after the other, each line prefixed with the container's name
@@ -250,6 +285,26 @@ pub(crate) enum Step {
     Agent,
     /// Commits and pushes, after the agent
     Publish,
+    /// Fetches the notebooks, before the kernel
+    Fetch,
+    /// Runs the cells of a notebook
+    Kernel,
+    /// Drives the kernel and compares the outputs
+    Runner,
+}
+
+impl Step {
+    /// Returns the name of the container.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Clone => "clone",
+            Self::Agent => "agent",
+            Self::Publish => "publish",
+            Self::Fetch => "fetch",
+            Self::Kernel => "kernel",
+            Self::Runner => "runner",
+        }
+    }
 }
 
 /// `events`

@@ -168,8 +168,10 @@ async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Fail
         Verb::Context(Context::Add(verb)) => commands::context::run(verb, session).await,
         Verb::Wait(verb) => commands::wait::run(verb, session).await,
         Verb::Result(verb) => commands::result::run(verb, session).await,
+        Verb::Diff(verb) => commands::diff::run(verb, session).await,
+        Verb::Golden(verb) => commands::golden::run(verb, session).await,
         Verb::Delete(verb) => commands::delete::run(verb, session).await,
-        Verb::Cancel(verb) => commands::lifecycle::run(verb.run, Change::Cancel, session).await,
+        Verb::Cancel(verb) => commands::lifecycle::run(verb.target, Change::Cancel, session).await,
         Verb::Suspend(verb) => {
             commands::lifecycle::run(verb.target, Change::Suspend, session).await
         }

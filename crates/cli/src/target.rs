@@ -4,6 +4,7 @@ use actions::ObjectName;
 use api::{
     apps::MANAGED_APP,
     kinds::{self, KindRow},
+    notebooks::NOTEBOOK_VALIDATION_JOB,
     tasks::TASK_RUN,
     tenants::TENANT,
 };
@@ -176,12 +177,35 @@ pub(crate) fn run(text: &str) -> Result<ObjectName, String> {
     }
 }
 
-/// Parses an object that can be suspended and waited for.
+/// Parses an object that can be suspended, with children that have logs.
 pub(crate) fn run_or_tenant(text: &str) -> Result<ObjectName, String> {
     let found = object(text)?;
-    match found.is_run() || *found.kind == TENANT {
+    match found.is_run() || [TENANT, NOTEBOOK_VALIDATION_JOB].contains(found.kind) {
         true => Ok(found),
-        false => Err(format!("'{text}' is neither a run nor a Tenant")),
+        false => Err(format!(
+            "'{text}' is neither a run nor a NotebookValidationJob nor a Tenant"
+        )),
+    }
+}
+
+/// Parses an object that can be cancelled.
+pub(crate) fn cancellable(text: &str) -> Result<ObjectName, String> {
+    let found = object(text)?;
+    match found.is_run() || *found.kind == NOTEBOOK_VALIDATION_JOB {
+        true => Ok(found),
+        false => Err(format!(
+            "'{text}' is neither a run nor a NotebookValidationJob"
+        )),
+    }
+}
+
+/// Parses a NotebookValidationJob, with or without its kind.
+pub(crate) fn notebook(text: &str) -> Result<ObjectName, String> {
+    let (word, name) = split(text)?;
+    match word.map(kind) {
+        None => Ok(ObjectName::new(&NOTEBOOK_VALIDATION_JOB, name)),
+        Some(Some(kind)) if *kind == NOTEBOOK_VALIDATION_JOB => Ok(ObjectName::new(kind, name)),
+        Some(_) => Err(format!("'{text}' is no NotebookValidationJob")),
     }
 }
 
@@ -374,6 +398,7 @@ mod tests {
         assert_eq!(kind("po/x"), Ok(TargetKind::Pod));
         assert_eq!(kind("oten/acme"), Ok(TargetKind::Tenant));
         assert_eq!(kind("managedapp/shop"), Ok(TargetKind::ManagedApp));
+        assert_eq!(kind("notebook/report"), Ok(TargetKind::Notebook));
         let two = ["tenant".to_owned(), "acme".to_owned()];
         assert_eq!(kind(&one_word(&two)), Ok(TargetKind::Tenant));
         assert!(kind("node/x").is_err() && kind("pod/").is_err() && kind("").is_err());
@@ -385,9 +410,24 @@ mod tests {
         assert_eq!(parsed("shop-7"), Ok("shop-7".to_owned()));
         assert_eq!(parsed("docs/guide"), Ok("docsrun/guide".to_owned()));
         assert_eq!(parsed("tenants/acme"), Ok("tenant/acme".to_owned()));
+        assert_eq!(
+            parsed("nb/report"),
+            Ok("notebookvalidationjob/report".to_owned())
+        );
         assert!(parsed("agent/writer").is_err());
-        assert!(run("tenant/acme").is_err());
+        assert!(cancellable("onb/report").is_ok() && cancellable("tenant/acme").is_err());
+        assert!(run("tenant/acme").is_err() && run("nb/report").is_err());
         assert!(run("upgrade/shop-2").is_err() && parsed("upgrade/shop-2").is_err());
+    }
+
+    #[test]
+    fn a_notebook_needs_no_kind() {
+        let parsed = |text: &str| notebook(text).map(|found| found.argument());
+        let expected = Ok("notebookvalidationjob/report".to_owned());
+        for text in ["report", "notebook/report", "onb/report"] {
+            assert_eq!(parsed(text), expected, "{text}");
+        }
+        assert!(parsed("taskrun/report").is_err() && parsed("things/report").is_err());
     }
 
     /// A request cannot be suspended or cancelled, but it has an end.

@@ -31,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::pod_logs::{LogRequest, PodLogs};
+pub use self::pod_logs::{LogOf, LogRequest, PodLogs, read_log};
 use self::queue::{FairQueue, Limits, Place};
 use crate::{
     cache::Cache,
@@ -75,6 +75,12 @@ pub trait Request: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// How long a response counts. Failures are repeated later and later, from 5 s to 60 s.
     const FRESH_FOR: Duration = Duration::from_secs(5);
 
+    /// Maximum number of requests in flight. Lower it if the responses are large.
+    const IN_FLIGHT: usize = LIMITS.in_flight;
+
+    /// Maximum number of requests in flight of one namespace.
+    const PER_NAMESPACE: usize = LIMITS.per_namespace;
+
     /// Returns the host that the request goes to. At most four requests go to one host at the same time.
     fn host(&self) -> String;
 
@@ -109,7 +115,12 @@ where
     R: Remote<Q>,
     O: Resource + Send + Sync + 'static,
 {
-    let requests = Requests::new(LIMITS, context.leading.clone());
+    let limits = Limits {
+        in_flight: Q::IN_FLIGHT,
+        per_namespace: Q::PER_NAMESPACE,
+        ..LIMITS
+    };
+    let requests = Requests::new(limits, context.leading.clone());
     requests.forget_deleted(objects);
     let worker = RequestWorker {
         requests: requests.clone(),

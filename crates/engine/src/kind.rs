@@ -9,6 +9,8 @@ use api::{
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::metrics::Metrics;
+
 /// The spec from which the limits in the phase table of a kind are computed.
 pub type PhaseSpec<K> = <<<K as Kind>::Status as api::Status>::Phase as api::Phase>::Spec;
 
@@ -62,6 +64,10 @@ pub trait Kind: Send + Sync + Sized + 'static {
     fn phase_progress(_world: &Self::World) -> Option<String> {
         None
     }
+
+    /// Counts the end of an object in metrics that only this kind has. It is called once, when the status with the end
+    /// was written.
+    fn count_end(_metrics: &Metrics, _status: &Self::Status) {}
 
     /// Collects the observed state from caches, and from the replies to requests outside of them
     /// ([`crate::external::Requests::ask`]).

@@ -55,6 +55,18 @@ struct Inner {
     gateway_durations: Family<OfRoute, Histogram, Buckets>,
     gateway_streams: Gauge,
     gateway_rejected: Family<Rejection, Counter>,
+    notebook_cells: Family<OfOutcome, Counter>,
+    notebook_mismatches: Family<OfClass, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfOutcome {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfClass {
+    class: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -175,6 +187,7 @@ impl Default for Metrics {
         let (requests, leader) = (Family::default(), Gauge::default());
         let (watch_errors, undecodable) = (Family::default(), Family::default());
         let (gateway_requests, gateway_rejected) = (Family::default(), Family::default());
+        let (notebook_cells, notebook_mismatches) = (Family::default(), Family::default());
         let gateway_durations = Family::new_with_constructor(RECONCILE_BUCKETS);
         let gateway_streams = Gauge::default();
         registry.register(
@@ -266,6 +279,16 @@ impl Default for Metrics {
             "Number of requests that the REST API rejected itself, or for their token",
             Family::clone(&gateway_rejected),
         );
+        registry.register(
+            "notebook_cells",
+            "Number of code cells of finished NotebookValidationJobs, by outcome",
+            Family::clone(&notebook_cells),
+        );
+        registry.register(
+            "notebook_mismatches",
+            "Number of differences from golden notebooks, by class",
+            Family::clone(&notebook_mismatches),
+        );
         Self(Arc::new(Inner {
             registry,
             resources: Mutex::default(),
@@ -286,6 +309,8 @@ impl Default for Metrics {
             gateway_durations,
             gateway_streams,
             gateway_rejected,
+            notebook_cells,
+            notebook_mismatches,
         }))
     }
 }
@@ -299,6 +324,20 @@ impl Metrics {
             reason,
         };
         self.0.runs.get_or_create(&labels).inc();
+    }
+
+    /// Counts code cells of a notebook whose job ended.
+    pub fn notebook_cells(&self, outcome: &'static str, count: u32) {
+        let cells = &self.0.notebook_cells;
+        let counter = cells.get_or_create(&OfOutcome { outcome });
+        counter.inc_by(u64::from(count));
+    }
+
+    /// Counts differences of a notebook whose job ended.
+    pub fn notebook_mismatches(&self, class: &'static str, count: u32) {
+        let mismatches = &self.0.notebook_mismatches;
+        let counter = mismatches.get_or_create(&OfClass { class });
+        counter.inc_by(u64::from(count));
     }
 
     /// Sets the number of runs that are in a phase now.
@@ -441,6 +480,8 @@ impl Metrics {
             gateway_durations,
             gateway_streams,
             gateway_rejected,
+            notebook_cells,
+            notebook_mismatches,
         } = &*metrics.0;
         let (kind, phase, outcome) = ("TaskRun", "Succeeded", "Succeeded");
         let in_phase = InPhase { kind, phase };
@@ -485,6 +526,9 @@ impl Metrics {
         gateway_streams.set(1);
         let reason = "CrossOrigin";
         gateway_rejected.get_or_create(&Rejection { reason }).inc();
+        notebook_cells.get_or_create(&OfOutcome { outcome }).inc();
+        let class = "Noise";
+        notebook_mismatches.get_or_create(&OfClass { class }).inc();
         metrics.text()
     }
 
@@ -542,6 +586,8 @@ mod tests {
         metrics.gateway_responded("/api/v1/runs", 200, Duration::from_millis(3));
         metrics.gateway_streams(7);
         metrics.gateway_rejected("CrossOrigin");
+        metrics.notebook_cells("Succeeded", 12);
+        metrics.notebook_mismatches("Noise", 2);
         let text = metrics.text();
         for line in [
             r#"orchestrator_runs_total{kind="TaskRun",outcome="Failed",reason="OOMKilled"} 1"#,
@@ -565,6 +611,8 @@ mod tests {
             r#"orchestrator_gateway_request_duration_seconds_count{route="/api/v1/runs"} 1"#,
             "orchestrator_gateway_streams 7",
             r#"orchestrator_gateway_rejected_total{reason="CrossOrigin"} 1"#,
+            r#"orchestrator_notebook_cells_total{outcome="Succeeded"} 12"#,
+            r#"orchestrator_notebook_mismatches_total{class="Noise"} 2"#,
             "# EOF",
         ] {
             assert!(

@@ -525,6 +525,7 @@ impl<K: Kind> Reconciler<K> {
                 .and_then(|known| Reason::from_name(&known.reason))
                 .map_or("Unknown", Reason::name);
             self.metrics.run_ended(kind, phase.name(), reason);
+            K::count_end(&self.metrics, status);
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Connects the notebooks operator to the engine: its watches, the triggers of reconciliations, and the observed state.
-//!
-//! # Caveats
-//! The binary `orchestrator` does not start it yet, because the operator is not in the table of kinds.
 
 mod git_servers;
+mod runner_logs;
 
 use std::sync::Arc;
 
@@ -18,13 +16,19 @@ use engine::{
     Context, Controller, Kind, Packing, Scope, Watch, WatchManager,
     children::owned_by,
     external::{self, Requests},
+    metrics::Metrics,
     supervise::Supervisor,
 };
 use kube::ResourceExt;
 
-use self::git_servers::{GitServers, SourceRequest};
+use self::{
+    git_servers::{GitServers, SourceRequest},
+    runner_logs::{LogRequest, RunnerLogs},
+};
 use crate::{
     decide,
+    metrics::{cell_counts, class_counts},
+    runner_log::question,
     sources::{Questions, Responses, questions},
     world::{NotebookSettings, NotebookWorld, job_view, pod_view},
 };
@@ -61,10 +65,13 @@ pub fn start(
     let name = NOTEBOOK_VALIDATION_JOB.name();
     let (notebooks, of_notebooks) = external::new(name, servers(), &jobs, &context);
     let (goldens, of_goldens) = external::new(name, servers(), &jobs, &context);
+    let logs = RunnerLogs::new(context.client.clone());
+    let (logs, of_logs) = external::new(name, logs, &jobs, &context);
     let kind = NotebookKind {
         children: children.clone(),
         notebooks,
         goldens,
+        logs,
         settings,
     };
     let controller = Controller::new(kind, jobs.clone(), context);
@@ -79,7 +86,11 @@ pub fn start(
     );
     supervisor.spawn(
         "Git servers of golden notebooks",
-        of_goldens.run(handle, shutdown.clone()),
+        of_goldens.run(handle.clone(), shutdown.clone()),
+    );
+    supervisor.spawn(
+        "Logs of notebook runners",
+        of_logs.run(handle, shutdown.clone()),
     );
     supervisor.spawn("NotebookValidationJobs", controller.run(caches, shutdown));
 }
@@ -98,6 +109,7 @@ struct NotebookKind {
     children: Children,
     notebooks: Requests<SourceRequest>,
     goldens: Requests<SourceRequest>,
+    logs: Requests<LogRequest>,
     settings: NotebookSettings,
 }
 
@@ -135,13 +147,28 @@ impl Kind for NotebookKind {
             golden: self.goldens.ask(meta, status, golden, now)?,
         };
         let accept_changed = self.settings.accept_changed_pods;
-        Ok(NotebookWorld {
-            children: self
-                .children
-                .of(Self::RESOURCE.kind, job.as_ref(), accept_changed),
+        let children = self
+            .children
+            .of(Self::RESOURCE.kind, job.as_ref(), accept_changed);
+        let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+        let world = NotebookWorld {
             responses,
             settings: self.settings.clone(),
-        })
+            ..NotebookWorld::default()
+        };
+        let world = world.with_children(children, &name, &uid);
+        let log = question(job, &world, now).map(|question| LogRequest::new(job, question));
+        let log = self.logs.ask(meta, status, log, now)?;
+        Ok(NotebookWorld { log, ..world })
+    }
+
+    fn count_end(metrics: &Metrics, status: &NotebookValidationJobStatus) {
+        for (outcome, count) in cell_counts(status) {
+            metrics.notebook_cells(outcome, count);
+        }
+        for (class, count) in class_counts(status) {
+            metrics.notebook_mismatches(class, count);
+        }
     }
 
     fn decide(

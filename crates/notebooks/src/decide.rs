@@ -1,5 +1,7 @@
 //! The decision about a NotebookValidationJob.
 
+mod storing;
+
 use std::iter;
 
 use api::{
@@ -8,14 +10,14 @@ use api::{
     external::Reply,
     notebooks::{
         Cells, ComparisonResult, Expectations, NotebookPhase, NotebookValidationJob,
-        NotebookValidationJobStatus, ReportStatus, condition,
+        NotebookValidationJobStatus, condition,
     },
     status::{MAX_MESSAGE_CHARS, bounded},
     tasks::RunPhase,
 };
 use attempts::{
     Run, RunDecision, RunStatus, Stage, advance, before_start, checked, conclude, fail_run,
-    not_started,
+    finish_stored, not_started, time,
 };
 use git::{Networks, Url};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,6 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::{
     evaluate,
     report::Report,
+    runner_log::{LogContent, PROGRESS_EVERY},
     sources::{Refs, Resolved, Sources, resolve_all},
     work::{ONLY_VERSION, Validation},
     world::{NotebookSettings, NotebookWorld},
@@ -39,6 +42,7 @@ pub type NotebookDecision = Decision<NotebookValidationJobStatus>;
 /// - A job becomes `Succeeded` only by [`evaluate::evaluate`], or by its own annotation after it was restored without
 ///   its status.
 /// - A phase of an earlier operator is reset in one status write, whatever else the status contains.
+/// - The full result never changes the verdict. If its storage takes time, the verdict is stored first.
 #[must_use]
 pub fn decide(input: &Input<'_, NotebookValidationJob, NotebookWorld>) -> NotebookDecision {
     let stored = input.object.status.clone().unwrap_or_default();
@@ -57,7 +61,12 @@ pub fn decide(input: &Input<'_, NotebookValidationJob, NotebookWorld>) -> Notebo
         ..work.run(run_status(&stored), input.now)
     };
     if let Some(decision) = conclude(&run) {
-        return of_notebook(decision, &stored);
+        return storing::expire(&run, &work, of_notebook(decision, &stored));
+    }
+    if stored.report.is_some()
+        && let Some(end) = finish_stored(&run)
+    {
+        return storing::finish(&run, &work, end, &stored);
     }
     let is_new = matches!(run.stage(), Stage::NotStarted) && stored.commit.is_none();
     if is_new && run.fault.is_none() {
@@ -71,7 +80,28 @@ pub fn decide(input: &Input<'_, NotebookValidationJob, NotebookWorld>) -> Notebo
     if decision.is_end() && decision.confirm.is_empty() {
         return ended(&run, &work, decision);
     }
-    of_notebook(decision, &stored)
+    in_progress(&run, &work, decision)
+}
+
+/// Adds the progress of a kernel that runs.
+fn in_progress(run: &Run<'_>, work: &Validation<'_>, decision: RunDecision) -> NotebookDecision {
+    let started = decision.status.started_at.as_ref();
+    let Some(started) = started.filter(|_| decision.phase == RunPhase::Running) else {
+        return of_notebook(decision, work.status);
+    };
+    let log = work.world.log.as_ref();
+    let first = time::after(started.0, PROGRESS_EVERY);
+    let again = if run.now < first {
+        first
+    } else {
+        Reply::requeue_at(log, run.now)
+    };
+    let mut status = work.status.clone();
+    let progress = log.and_then(Reply::success);
+    if let Some(progress) = progress.and_then(LogContent::progress) {
+        status.cells = Some(progress.cells());
+    }
+    of_notebook(decision.requeue_at(again), &status)
 }
 
 /// Resets a job of an earlier operator. Nothing in its status is evidence, so nothing of it is kept.
@@ -88,7 +118,7 @@ fn reset(phase: NotebookPhase) -> NotebookDecision {
 }
 
 /// Returns the part of the status that all runs have.
-fn run_status(status: &NotebookValidationJobStatus) -> RunStatus {
+pub(crate) fn run_status(status: &NotebookValidationJobStatus) -> RunStatus {
     let phase = status.phase.map(|phase| match phase {
         NotebookPhase::ValidationRunning if status.started_at.is_some() => RunPhase::Running,
         NotebookPhase::Initializing
@@ -118,8 +148,11 @@ fn of_notebook(decision: RunDecision, kept: &NotebookValidationJobStatus) -> Not
         RunPhase::Failed => NotebookPhase::Failed,
     };
     let conditions = conditions(kept, &decision.verdict);
+    // An attempt that has not started has no progress, whatever the one before it achieved.
+    let has_progress = decision.phase != RunPhase::Pending;
     let decision = decision.map_status(phase, |status| NotebookValidationJobStatus {
         phase: kept.phase,
+        cells: kept.cells.clone().filter(|_| has_progress),
         attempt: status.attempt,
         progress: status.progress,
         ..kept.clone()
@@ -145,7 +178,8 @@ fn conditions(status: &NotebookValidationJobStatus, verdict: &Verdict) -> Vec<Co
             message: "the commit of the notebook is not known".to_owned(),
         },
     };
-    let compared = status.cells.as_ref().map(|_| {
+    // Only the report of the runner has these numbers. The progress has others.
+    let compared = status.expectations.as_ref().map(|_| {
         let (value, reason, message) = match &status.comparison_result {
             None => (false, Reason::NoGolden, "there is no golden notebook"),
             Some(result) if result.mismatched_cells == 0 && result.matched_cells > 0 => {
@@ -256,12 +290,9 @@ fn ended(run: &Run<'_>, work: &Validation<'_>, decision: RunDecision) -> Noteboo
     let pod = job
         .and_then(|name| run.job(name))
         .and_then(|job| run.newest_pod(job));
-    let report = pod.and_then(|pod| {
-        let exit = pod.container.exit()?;
-        evaluate::report(&work.attempt(pod, exit, None))
-    });
+    let report = pod.and_then(|pod| evaluate::report(pod, &work.identity(pod)));
     match report {
-        Some(report) => of_notebook(decision, &with_report(work, &report)),
+        Some(report) => storing::finish(run, work, decision, &with_report(work, &report)),
         None => of_notebook(decision, work.status),
     }
 }
@@ -269,12 +300,7 @@ fn ended(run: &Run<'_>, work: &Validation<'_>, decision: RunDecision) -> Noteboo
 fn with_report(work: &Validation<'_>, report: &Report) -> NotebookValidationJobStatus {
     let spec = &work.job.spec;
     let mut status = work.status.clone();
-    if let (Some(sha256), Some(bytes)) = (&report.sha256, report.bytes) {
-        status.report = Some(ReportStatus {
-            sha256: bounded(sha256, 64),
-            bytes,
-        });
-    }
+    status.report = report.result();
     let Some(counts) = report.counts else {
         return status;
     };
@@ -284,6 +310,7 @@ fn with_report(work: &Validation<'_>, report: &Report) -> NotebookValidationJobS
         failed: counts.failed,
         skipped: counts.skipped,
         current: report.cell,
+        current_since: None,
     });
     status.expectations = Some(Expectations {
         total: counts.expectations,
@@ -300,6 +327,7 @@ fn with_report(work: &Validation<'_>, report: &Report) -> NotebookValidationJobS
             mismatched_cells: counts.mismatched,
             ignored_cells: counts.ignored,
             classes: report.classes.clone(),
+            diffs: Vec::new(),
         });
     }
     status

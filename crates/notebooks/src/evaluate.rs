@@ -46,12 +46,11 @@ pub fn evaluate(attempt: &Attempt<'_>) -> AttemptResult {
     AttemptResult::new(reason, message, evidence)
 }
 
-/// Returns the report of an attempt that ended, if it is valid.
+/// Returns the report of an attempt whose runner ended, if it is valid.
 #[must_use]
-pub fn report(attempt: &Attempt<'_>) -> Option<Report> {
-    let exit = runner_exit(attempt)?;
-    let report = Report::read(&exit.message, attempt.pod.containers, &attempt.identity);
-    match report {
+pub fn report(pod: &PodView, identity: &Identity<'_>) -> Option<Report> {
+    let exit = pod.beside.as_ref()?.exit()?;
+    match Report::read(&exit.message, pod.containers, identity) {
         Ok(report) if report.outcome != Outcome::Incomplete => Some(report),
         Ok(_) | Err(_) => None,
     }
@@ -188,8 +187,21 @@ fn failed(attempt: &Attempt<'_>, report: &Report) -> (Reason, String) {
     match notebook_reason(text) {
         Some(Reason::OOMKilled) => (Reason::OOMKilled, memory_message(attempt, report.cell)),
         // A stopped kernel is an effect of the failure of another container, so the runner knows best.
-        Some(reason) if reason.is_warning() => (reason, message),
+        Some(reason) if reason.is_warning() => (reason, with_cell(report.cell, message)),
         Some(_) | None => invalid(&format!("has the unknown reason '{}'", bounded(text, 64))),
+    }
+}
+
+/// Adds the cell to the message of the runner, unless the message begins with it.
+fn with_cell(cell: Option<u32>, message: String) -> String {
+    let Some(cell) = cell else { return message };
+    let prefix = format!("cell {cell}");
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let rest = message.strip_prefix(&prefix);
+    if rest.is_some_and(|rest| !rest.starts_with(is_digit)) {
+        message
+    } else {
+        format!("{prefix}: {message}")
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use api::Reason;
+use api::{Reason, notebooks::ReportStatus, status::bounded};
 use pods::message_limit;
 use serde::Deserialize;
 
@@ -154,6 +154,17 @@ impl Report {
             return Err("reports a failure without a reason".to_owned());
         }
         Ok(())
+    }
+
+    /// Returns the full result that the report names, or `None` if the runner wrote none.
+    #[must_use]
+    pub fn result(&self) -> Option<ReportStatus> {
+        Some(ReportStatus {
+            sha256: bounded(self.sha256.as_ref()?, 64),
+            bytes: self.bytes?,
+            config_map_name: None,
+            truncated: Vec::new(),
+        })
     }
 
     /// Checks whether the numbers of a success agree with each other.

@@ -3,9 +3,6 @@
 //! # Guarantees
 //! - A frame counts only if it agrees with the report: same size, same checksum, nothing before its end is missing (R64).
 //! - The verdict never depends on the frame.
-//!
-//! # Caveats
-//! The operator does not read the log yet, so no result is stored.
 
 use api::{
     decide::{Manifest, ResourceType},
@@ -29,10 +26,30 @@ const END: &str = "END";
 const FORMAT: [&str; 2] = ["1", "gzip"];
 /// Maximum length of a line of a frame, in bytes.
 const LINE: usize = 4096;
-/// Maximum size of a frame, in bytes. A request for a log has this limit, and the lines around the frame.
-pub const MAX_FRAME: usize = 700 * 1024;
+/// Maximum size of a frame, in bytes.
+const MAX_FRAME: usize = 700 * 1024;
 /// Key of the result in the ConfigMap.
 pub const KEY: &str = "result.json.gz";
+
+/// Returns the number of lines of a frame with a result of this size, in bytes.
+#[must_use]
+pub fn frame_lines(bytes: u32) -> u32 {
+    let line = u32::try_from(LINE).unwrap_or(u32::MAX);
+    base64_size(bytes).div_ceil(line).saturating_add(2)
+}
+
+/// Returns the maximum size of a frame with a result of this size, in bytes.
+#[must_use]
+pub fn frame_size(bytes: u32) -> u32 {
+    let header = 256;
+    base64_size(bytes)
+        .saturating_add(frame_lines(bytes))
+        .saturating_add(header)
+}
+
+fn base64_size(bytes: u32) -> u32 {
+    bytes.div_ceil(3).saturating_mul(4)
+}
 
 /// Returns the compressed result in the log of a runner.
 ///
@@ -140,6 +157,21 @@ mod tests {
         ReportStatus {
             sha256: sha256(CONTENT),
             bytes: 19,
+            config_map_name: None,
+            truncated: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_frame_follows_from_that_of_its_result() {
+        for (bytes, lines, size) in [
+            (0, 2, 258),
+            (19, 3, 287),
+            (3072, 3, 4355),
+            (3073, 4, 4360),
+            (u32::MAX, 1_048_578, u32::MAX),
+        ] {
+            assert_eq!((frame_lines(bytes), frame_size(bytes)), (lines, size));
         }
     }
 

@@ -82,14 +82,19 @@ impl<'a> Validation<'a> {
             pod,
             exit,
             failure,
-            identity: Identity {
-                uid: self.job.metadata.uid.as_deref().unwrap_or_default(),
-                attempt: self.number(pod),
-                commit: self.status.commit.as_deref().unwrap_or_default(),
-                image: self.status.image.as_deref().unwrap_or_default(),
-            },
+            identity: self.identity(pod),
             has_golden: spec.golden_notebook.is_some(),
             memory: limits.get("memory").map(|amount| amount.0.as_str()),
+        }
+    }
+
+    /// Returns the run that the report of this Pod must be about.
+    pub(crate) fn identity(&self, pod: &PodView) -> Identity<'a> {
+        Identity {
+            uid: self.job.metadata.uid.as_deref().unwrap_or_default(),
+            attempt: self.number(pod),
+            commit: self.status.commit.as_deref().unwrap_or_default(),
+            image: self.status.image.as_deref().unwrap_or_default(),
         }
     }
 

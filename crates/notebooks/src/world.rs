@@ -1,15 +1,15 @@
 //! The observed state that decisions about a NotebookValidationJob depend on.
 
-use api::notebooks::NOTEBOOK_VALIDATION_JOB;
+use api::{external::Reply, notebooks::NOTEBOOK_VALIDATION_JOB};
 use attempts::{
     Cleanup, Container, Containers, World,
     step::StepSettings,
-    view::{ContainerState, JobView, PodView, Step},
+    view::{ConfigMapView, ContainerState, JobView, PodView, Step},
 };
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use pods::ContainerView;
 
-use crate::{sources::Responses, work::ONLY_VERSION};
+use crate::{results, runner_log::LogContent, sources::Responses, work::ONLY_VERSION};
 
 /// Name of the container that fetches the notebooks.
 pub const FETCH: &str = "fetch";
@@ -67,8 +67,27 @@ pub struct NotebookWorld {
     pub children: World,
     /// Responses of the Git servers.
     pub responses: Responses,
+    /// Part of the runner's log that the job needs, once it was read.
+    pub log: Option<Reply<LogContent>>,
+    /// ConfigMaps of the job with a full result. The cleanup of other children does not delete them.
+    pub stored_results: Vec<ConfigMapView>,
     /// The operator's configuration.
     pub settings: NotebookSettings,
+}
+
+impl NotebookWorld {
+    /// Separates the ConfigMaps with a full result from the other children of the job of this name and UID.
+    #[must_use]
+    pub fn with_children(mut self, mut children: World, job: &str, uid: &str) -> Self {
+        let name = results::config_map_name(job);
+        let is_result =
+            |map: &ConfigMapView| map.name == name && map.owner_uid.as_deref() == Some(uid);
+        let (stored, others) = children.config_maps.into_iter().partition(is_result);
+        self.stored_results = stored;
+        children.config_maps = others;
+        self.children = children;
+        self
+    }
 }
 
 /// Reads a validation Pod, with the state of its runner.

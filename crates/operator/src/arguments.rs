@@ -99,6 +99,7 @@ mod tests {
         assert_eq!(lease("tasks"), Some("orchestrator-tasks"));
         assert_eq!(lease("tenants"), Some("orchestrator-tenants"));
         assert_eq!(lease("apps"), Some("orchestrator-apps"));
+        assert_eq!(lease("notebooks"), Some("orchestrator-notebooks"));
         assert_eq!(lease("gateway"), None);
     }
 

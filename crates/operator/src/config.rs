@@ -4,6 +4,7 @@
 //! The doc comments of the fields are the descriptions in `docs/reference/configuration.md`. Write them for
 //! users.
 
+mod notebooks;
 mod read;
 mod schema;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tasks::run::docs::Settings;
 
+pub use self::notebooks::{NotebookCleanup, NotebookResults, Notebooks};
 use crate::{component::Component, logging};
 
 /// The reason why there is no configuration. The process does not start without one. Defaults instead of
@@ -43,9 +45,9 @@ pub enum ConfigError {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// Namespaces of Agents, runs and ManagedApps, and of the objects of these applications. An empty list means all
-    /// namespaces. Each name may occur once. With the chart, set the value `watchNamespaces` instead. The operator of
-    /// Tenants accepts only an empty list.
+    /// Namespaces of Agents, runs, ManagedApps and NotebookValidationJobs, and of the objects of these applications. An
+    /// empty list means all namespaces. Each name may occur once. With the chart, set the value `watchNamespaces`
+    /// instead. The operator of Tenants accepts only an empty list.
     #[serde(deserialize_with = "read::namespaces")]
     #[schemars(inner(
         length(min = 1, max = 63),
@@ -64,6 +66,8 @@ pub struct Config {
     pub tenants: Tenants,
     /// Settings of the operator of ManagedApps.
     pub apps: Apps,
+    /// Settings of the operator of NotebookValidationJobs.
+    pub notebooks: Notebooks,
     /// Settings of the gateway, which serves the REST API.
     pub gateway: Gateway,
     /// Settings of the leader election between the Pods of an operator.
@@ -80,6 +84,7 @@ impl Default for Config {
             tasks: Tasks::default(),
             tenants: Tenants::default(),
             apps: Apps::default(),
+            notebooks: Notebooks::default(),
             gateway: Gateway::default(),
             leader_election: LeaderElection::default(),
         }

@@ -35,6 +35,7 @@ const STARTS: &[(&OperatorRow, Start)] = &[
     (&api::tasks::OPERATOR, start_tasks),
     (&api::tenants::OPERATOR, start_tenants),
     (&api::apps::OPERATOR, start_apps),
+    (&api::notebooks::OPERATOR, start_notebooks),
 ];
 
 /// Starts the controllers of an operator.
@@ -78,6 +79,12 @@ fn start_apps(setup: Setup<'_>) {
     let scope = setup.scope();
     let settings = setup.config.apps.settings();
     apps::controller::start(setup.context, scope, settings, setup.workers);
+}
+
+fn start_notebooks(setup: Setup<'_>) {
+    let scope = setup.scope();
+    let settings = setup.config.notebooks.settings();
+    notebooks::controller::start(setup.context, scope, settings, setup.workers);
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use api::{
     CommonStatus, Timestamp,
     apps::ManagedAppStatus,
     kinds::{self, OperatorRow},
+    notebooks::{NOTEBOOK_VALIDATION_JOB, NotebookValidationJobStatus},
     tasks::{self, AgentStatus, TaskRunStatus},
     tenants::{TENANT, TenantStatus},
 };
@@ -86,6 +87,8 @@ pub struct World {
     pub flux: Vec<FluxView>,
     /// The sources of the object of Flux that is not ready, from its own one to the deepest.
     pub sources: Vec<FluxView>,
+    /// The NotebookValidationJob that is the target or owns it.
+    pub notebook: Option<NotebookView>,
     /// The target, if its kind has no rules of its own.
     pub object: Option<ObjectView>,
     /// The Tenant's Deployment and StatefulSet, or the first workload of the ManagedApp that is not ready.
@@ -97,7 +100,7 @@ pub struct World {
     pub policies: Option<Vec<Meta>>,
     /// The objects that remain in a Tenant's namespace that is being deleted.
     pub left: Vec<OtherView>,
-    /// The run's Jobs, or the requested Job.
+    /// The Jobs of the run or of the NotebookValidationJob, or the requested Job.
     pub jobs: Vec<JobView>,
     /// The Pods of the Jobs, of the Tenant, or of the workload of the ManagedApp.
     pub pods: Vec<PodView>,
@@ -144,6 +147,7 @@ impl World {
             app: None,
             flux: Vec::new(),
             sources: Vec::new(),
+            notebook: None,
             object: None,
             workloads: Vec::new(),
             endpoints: Vec::new(),
@@ -169,9 +173,10 @@ impl World {
 
     /// Returns the operator of the target: that of its kind, or of its owner.
     pub(crate) fn operator_row(&self) -> &'static OperatorRow {
-        let kind = match &self.tenant {
-            Some(_) => TENANT.name(),
-            None => self.target.kind.as_str(),
+        let kind = match (&self.tenant, &self.notebook) {
+            (Some(_), _) => TENANT.name(),
+            (None, Some(_)) => NOTEBOOK_VALIDATION_JOB.name(),
+            (None, None) => self.target.kind.as_str(),
         };
         kinds::operator_of(kind).unwrap_or(&tasks::OPERATOR)
     }
@@ -529,6 +534,41 @@ views! {
         /// The name of the Kustomization that it references.
         pub kustomization: String,
         pub status: ManagedAppStatus,
+    }
+
+    /// A `NotebookValidationJob`, without its cells.
+    pub struct NotebookView {
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
+        pub undecodable: Option<String>,
+        /// The path of the notebook in its repository.
+        pub path: String,
+        pub source: SourceView,
+        /// The path of the golden notebook.
+        pub golden_path: Option<String>,
+        /// The golden notebook's own repository.
+        pub golden_source: Option<SourceView>,
+        /// The image of the kernel.
+        pub image: String,
+        /// The memory limit of the kernel's container.
+        pub memory: Option<String>,
+        pub suspend: bool,
+        pub cancel: bool,
+        /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
+        pub force_delete: bool,
+        /// Its status, with at most one difference and no cells.
+        pub status: NotebookValidationJobStatus,
+    }
+
+    /// A Git repository of a NotebookValidationJob.
+    pub struct SourceView {
+        pub url: String,
+        /// The commit, the branch or the tag.
+        pub reference: String,
+        /// The name of the Secret with the credentials.
+        pub secret: Option<String>,
     }
 
     /// A Kustomization or a HelmRelease of Flux, or a source of one.

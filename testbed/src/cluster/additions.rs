@@ -89,6 +89,7 @@ async fn start(cluster: &Cluster, addition: Addition) -> Result<()> {
             }
             Ok(())
         }
+        Addition::Notebooks => load_images(cluster, addition).await,
     }
 }
 
@@ -310,6 +311,7 @@ mod tests {
         flux.sort_unstable();
         assert_eq!(of(Addition::Flux), flux);
         assert_eq!(of(Addition::Shop), ["app", "postgres"]);
+        assert_eq!(of(Addition::Notebooks), ["notebook-base"]);
         assert!(of(Addition::Snapshots).is_empty());
     }
 }

@@ -286,6 +286,7 @@ mod tests {
             case(Tier::Node, &[Addition::Flux, Addition::Shop]),
             case(Tier::Node, &[]),
             case(Tier::Node, &[Addition::Snapshots, Addition::Flux]),
+            case(Tier::Node, &[Addition::Notebooks]),
             case(Tier::Api, &[]),
         ];
         assert_eq!(additions(&cases, Tier::Node), Addition::ALL);

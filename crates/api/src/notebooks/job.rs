@@ -216,7 +216,7 @@ impl Default for Results {
     }
 }
 
-/// The row of NotebookValidationJobs for the table of kinds. No operator has it yet.
+/// The row of NotebookValidationJobs in the table of kinds.
 pub const NOTEBOOK_VALIDATION_JOB: KindRow = KindRow {
     resource: ResourceType::new(
         GROUP,

@@ -1,9 +1,7 @@
 //! The kind of the notebooks operator: a [`NotebookValidationJob`] runs a notebook of a Git repository and compares its
 //! outputs with those of a golden notebook.
-//!
-//! # Caveats
-//! The operator is not in the table of kinds yet, so the chart does not install it.
 
+mod build_reasons;
 #[expect(
     unreachable_pub,
     reason = "the schema derive repeats each struct inside a function"
@@ -41,11 +39,12 @@ pub use pod_config::{
     VolumeMount, VolumeSource,
 };
 pub use status::{
-    Cells, ComparisonResult, Expectations, NotebookValidationJobStatus, ReportStatus, condition,
+    CellMatch, CellResult, CellStatus, Cells, ComparisonResult, Difference, Expectations,
+    MAX_CELLS, MAX_DIFFS, MAX_EXCERPT, NotebookValidationJobStatus, ReportStatus, condition,
     validation_intent,
 };
 
-/// The row of the notebooks operator. It is not in the table of kinds, so no chart installs the operator.
+/// The row of the notebooks operator in the table of kinds.
 pub const OPERATOR: OperatorRow = OperatorRow {
     name: "notebooks",
     summary: "Notebooks that are executed and compared",
@@ -58,11 +57,12 @@ pub const OPERATOR: OperatorRow = OperatorRow {
 };
 
 /// Returns the reason of this name of a NotebookValidationJob, or `None` if this release does not know it. The reasons
-/// of the kind are not in the table of kinds, because the kind is not.
+/// of builds are not in the table of kinds.
 #[must_use]
 pub fn notebook_reason(name: &str) -> Option<Reason> {
-    let mut own = reasons::REASONS.iter().copied();
-    own.find(|known| known.name() == name)
+    let mut of_builds = build_reasons::REASONS.iter().copied();
+    of_builds
+        .find(|known| known.name() == name)
         .or_else(|| Reason::from_name(name))
 }
 
@@ -72,14 +72,14 @@ mod tests {
 
     use super::*;
 
-    /// The operator is complete except for the table: it has a CRD, permissions, policies and roles.
+    /// The roles of the operator's users are about its own kind only.
     #[test]
-    fn the_operator_is_ready_for_the_table_but_not_in_it() {
-        assert!(!crate::kinds::OPERATORS.contains(&&OPERATOR));
+    fn users_get_permissions_for_the_kind_of_the_operator() {
+        assert!(crate::kinds::OPERATORS.contains(&&OPERATOR));
         assert_eq!(OPERATOR.plurals(), ["notebookvalidationjobs"]);
         assert_eq!(OPERATOR.crds().len(), 1);
         let policies = (OPERATOR.policies)();
-        assert_eq!(policies.policies.len(), 1);
+        assert_eq!(policies.policies.len(), 4);
         assert_eq!(policies.operator_policies.len(), 5);
         for role in policies.user_roles {
             for rule in role.rules.unwrap() {
@@ -98,11 +98,14 @@ mod tests {
     #[test]
     fn each_reason_of_a_notebook_explains_itself_and_is_found() {
         let mut names: BTreeSet<&str> = Reason::all().map(Reason::name).collect();
-        for reason in reasons::REASONS {
+        assert_eq!(names.len(), Reason::all().count());
+        for reason in build_reasons::REASONS {
+            assert!(names.insert(reason.name()), "{reason} is declared twice");
+        }
+        for reason in reasons::REASONS.iter().chain(build_reasons::REASONS) {
             assert!(reason.meaning().ends_with('.'), "{reason}");
             assert!(reason.advice().ends_with('.'), "{reason}");
             assert_eq!(notebook_reason(reason.name()), Some(*reason));
-            assert!(names.insert(reason.name()), "{reason} is declared twice");
         }
         assert_eq!(notebook_reason("OOMKilled"), Some(Reason::OOMKilled));
         assert_eq!(notebook_reason("Other"), None);

@@ -1,4 +1,4 @@
-//! The permissions of the notebooks operator. No role grants them before the kind is installed.
+//! The permissions of the notebooks operator.
 
 use super::NOTEBOOK_VALIDATION_JOB;
 use crate::{

@@ -9,8 +9,8 @@ crate::phases! {
         Initializing: "The operator asks the Git servers for the commits of the notebook and of the golden notebook.",
             deadline Deadline::decided("`startTimeout`, from the creation or the resume; none while suspended", NotebookPhase::Failed),
             undo Undo::None => [ValidationRunning, Succeeded, Failed];
-        ValidationRunning: "A Job runs the notebook, or waits for its Pod or for its next attempt.",
-            deadline Deadline::decided("`startTimeout` until the kernel's container starts; `timeout` from its start; the backoff between attempts; none while suspended", NotebookPhase::Failed),
+        ValidationRunning: "A Job runs the notebook, or waits for its Pod or for its next attempt. At the end, the operator stores the full result.",
+            deadline Deadline::decided("`startTimeout` until the kernel's container starts; `timeout` from its start; two minutes to store the result; the backoff between attempts; none while suspended", NotebookPhase::Failed),
             undo Undo::Within("the Job is deleted") => [Succeeded, Failed];
         Succeeded: "The notebook ran, and every check of the spec was passed.",
             deadline Deadline::none(""), undo Undo::None => [];

@@ -10,8 +10,15 @@ reasons! {
         "Nothing.";
     #[normal] Matched: "The outputs of the notebook match those of the golden notebook.",
         "Nothing.";
+    #[normal] ReadingResult: "The run ended, and the operator reads the full result of the runner and stores it. The verdict is known and does not depend on it.",
+        "Wait. The operator waits for at most two minutes.";
+    #[normal] ResultStored: "The full result is in the ConfigMap that `status.report.configMapName` names.",
+        "Nothing. `orc diff` prints it.";
     #[normal] NoGolden: "There is no golden notebook, so nothing was compared.",
         "Nothing. To compare the outputs, set `goldenNotebook` of another NotebookValidationJob.";
+
+    ResultNotStored: "The full result was not stored. The verdict stands without it.",
+        "The message has the cause. To get the full result, submit another NotebookValidationJob.";
 
     // Sources.
     RefNotFound: "The repository has no branch and no tag of the name in `ref`.",
@@ -26,30 +33,6 @@ reasons! {
         "Check the path, and submit another NotebookValidationJob.";
     GoldenEmpty: "The golden notebook has no outputs, so no comparison is possible.",
         "Execute the golden notebook, commit it, and submit another NotebookValidationJob.";
-
-    // Builds.
-    #[normal] Building: "The image is being built.",
-        "Wait. The message names the step.";
-    BuildsDisabled: "The job asks for a build, and the installation does not allow builds.",
-        "Use an image that exists in `podConfig.containerImage`, or ask the administrator to enable builds.";
-    StrategyUnavailable: "The cluster does not have the API that the build strategy needs.",
-        "Choose another `build.strategy`, or install the API that the message names.";
-    BuildFailed: "A step of the build failed.",
-        "The message names the step and its last output. Correct the Dockerfile or the requirements.";
-    BuildTimeout: "The build did not end within `build.timeout`, counted from the start of the phase.",
-        "Raise `build.timeout`, or let the build do less.";
-    RequirementsNotFound: "The commit has no file with requirements to build an image from.",
-        "Add `requirements.txt`, or set `build.requirementsFile` or `build.dockerfile`.";
-    BaseImageFailed: "The base image cannot be read.",
-        "Check `build.baseImage` and `build.pullSecretRef`.";
-    PushFailed: "The built image cannot be pushed to its registry.",
-        "Check `build.image` and `build.pushSecretRef`.";
-    PipelineNotFound: "The Pipeline that `build.tekton.pipelineRef` names does not exist.",
-        "Create it, or correct the name in another NotebookValidationJob.";
-    ImageReferenceMissing: "The build ended without the digest of an image, so nothing shows which image it pushed.",
-        "Let the build report a digest. A Pipeline needs the results that `build.tekton` names.";
-    ImageMismatch: "The image is another one than the build pushed.",
-        "Check `build.image`, and the image ID in the status of the Pod.";
 
     // Execution.
     KernelNotFound: "The image has no kernel of the name that the notebook requests.",

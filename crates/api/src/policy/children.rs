@@ -24,7 +24,7 @@ use super::{LABEL_WRITERS, conditional_policy, denial, owned_list, requests};
 use crate::{
     GROUP, apps,
     kinds::{OPERATORS, OperatorRow},
-    names, tasks, tenants,
+    names, notebooks, tasks, tenants,
 };
 
 /// User of all controllers, in a cluster without a ServiceAccount for each controller.
@@ -99,6 +99,15 @@ pub(super) fn of_apps() -> Vec<ValidatingAdmissionPolicy> {
     vec![
         labels(&apps::OPERATOR, JOBS),
         template_labels(&apps::OPERATOR, templates, JOBS),
+    ]
+}
+
+/// Returns the policies for labels and owner references of NotebookValidationJobs.
+pub(super) fn of_notebooks() -> Vec<ValidatingAdmissionPolicy> {
+    let templates = vec![requests("batch", &["v1"], &["jobs"], CREATE_UPDATE)];
+    vec![
+        labels(&notebooks::OPERATOR, JOBS),
+        template_labels(&notebooks::OPERATOR, templates, JOBS),
     ]
 }
 
@@ -264,10 +273,15 @@ fn adds_owner(operator: &OperatorRow) -> String {
 mod tests {
     use super::*;
 
+    fn of_all() -> impl Iterator<Item = ValidatingAdmissionPolicy> {
+        let all = [of_tasks(), of_tenants(), of_apps(), of_notebooks()];
+        all.into_iter().flat_map(Vec::into_iter)
+    }
+
     /// Without a condition, the policies would be evaluated for every Pod of the cluster.
     #[test]
     fn only_requests_that_claim_an_owner_are_judged() {
-        for policy in of_tasks().into_iter().chain(of_tenants()).chain(of_apps()) {
+        for policy in of_all() {
             let spec = policy.spec.unwrap();
             let conditions = spec.match_conditions.unwrap();
             assert_eq!(conditions.len(), 1);
@@ -279,7 +293,7 @@ mod tests {
     /// A policy that the chart did not fill in admits no user by name.
     #[test]
     fn without_an_installation_nobody_writes_labels() {
-        for policy in of_tasks().into_iter().chain(of_tenants()).chain(of_apps()) {
+        for policy in of_all() {
             let variables = policy.spec.unwrap().variables.unwrap();
             let writers = variables.iter().find(|one| one.name == LABEL_WRITERS);
             assert_eq!(writers.unwrap().expression, "[]");

@@ -1,13 +1,10 @@
 //! Admission policies for NotebookValidationJobs: for their authors and for their operator.
-//!
-//! # Caveats
-//! No installation has them yet, because the kind is not installed.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Validation};
 
 use super::{
-    Matched, PROTECTED_NAMESPACES, allowed, conditional_policy, denial, has_path, owned_list,
-    permission_message, policy, requests,
+    Matched, PROTECTED_NAMESPACES, allowed, children, conditional_policy, denial, has_path,
+    outcome, owned_list, permission_message, policy, requests,
     task_operator::{SYSTEM_NAMESPACES, bound, own_pods, restricted, without_host},
 };
 use crate::{GROUP, names, notebooks::NOTEBOOK_VALIDATION_JOB, policy::own_lease};
@@ -17,7 +14,10 @@ const CHANGES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 /// Returns the policies for authors of NotebookValidationJobs. The installation must prefix their names with its own.
 #[must_use]
 pub fn notebook_authors() -> Vec<ValidatingAdmissionPolicy> {
-    vec![references()]
+    let plural = NOTEBOOK_VALIDATION_JOB.resource.plural;
+    let mut all = vec![references(), outcome(&["v1alpha1"], &[plural])];
+    all.extend(children::of_notebooks());
+    all
 }
 
 /// Requires that an author could access every reference of a job without it, with a Pod of their own or by reading the
@@ -353,6 +353,6 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (6, 6));
+        assert_eq!((names.len(), count), (9, 9));
     }
 }

@@ -118,6 +118,7 @@ fn each_field_that_names_an_object_is_judged() {
         (crate::tasks::OPERATOR.crds(), tasks(), 8),
         (crate::tenants::OPERATOR.crds(), tenants(), 3),
         (crate::apps::OPERATOR.crds(), apps(), 5),
+        (crate::notebooks::OPERATOR.crds(), notebook_authors(), 10),
     ] {
         let specs = policies.into_iter().map(|one| one.spec.unwrap()).collect();
         let all = expressions(specs).join("\n");
@@ -137,7 +138,8 @@ fn each_field_that_names_an_object_is_judged() {
 
 #[test]
 fn no_field_of_a_run_reaches_into_another_namespace() {
-    for field in fields_of(crate::tasks::OPERATOR.crds()) {
+    let crds = [crate::tasks::OPERATOR, crate::notebooks::OPERATOR];
+    for field in fields_of(crds.iter().flat_map(|one| one.crds()).collect()) {
         assert!(!field.to_lowercase().contains("namespace"), "{field}");
     }
 }

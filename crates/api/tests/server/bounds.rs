@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::{cluster::Tier, suite};
 
 use crate::{
-    fixtures::{agent_spec, app_spec, docs_spec, run_spec, tenant_spec},
+    fixtures::{agent_spec, app_spec, docs_spec, notebook_spec, run_spec, tenant_spec},
     support::{Kind, causes, install, taken, would_create},
 };
 
@@ -131,6 +131,7 @@ async fn every_bound_of_a_spec_is_enforced() -> Result<()> {
             (Kind::DocsRun, json!(docs_spec())),
             (Kind::Tenant, json!(tenant_spec())),
             (Kind::ManagedApp, json!(app_spec())),
+            (Kind::Notebook, json!(notebook_spec())),
         ] {
             taken(would_create(&env, kind, &spec).await?)?;
             let schema = kind.schema()?;

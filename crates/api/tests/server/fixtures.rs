@@ -17,9 +17,11 @@ use api::{
 };
 
 pub(crate) use apps::{app_spec, app_status};
+pub(crate) use notebooks::{notebook_spec, notebook_status};
 pub(crate) use tenants::{tenant_spec, tenant_status};
 
 mod apps;
+mod notebooks;
 mod tenants;
 use k8s_openapi::{
     api::core::v1::{

@@ -210,7 +210,9 @@ async fn a_privilege_is_refused_by_name_or_dropped() -> Result<()> {
             let whole = match kind {
                 Kind::DocsRun => json!(docs_spec()),
                 Kind::Tenant => json!(tenant_spec()),
-                Kind::Agent | Kind::TaskRun | Kind::ManagedApp => json!(agent_spec()),
+                Kind::Agent | Kind::TaskRun | Kind::ManagedApp | Kind::Notebook => {
+                    json!(agent_spec())
+                }
             };
             let clean = taken(would_create(&env, kind, &whole).await?)?;
             let spec = planted(whole.clone(), pointer, &value)?;
@@ -264,7 +266,7 @@ async fn a_status_is_written_as_a_status_only() -> Result<()> {
             let phase = match kind {
                 Kind::Tenant => "Running",
                 Kind::Agent | Kind::ManagedApp => "Ready",
-                Kind::TaskRun | Kind::DocsRun => "Succeeded",
+                Kind::TaskRun | Kind::DocsRun | Kind::Notebook => "Succeeded",
             };
             let mut object = kind.object(&name, &kind.least());
             object["status"] = json!({ "phase": phase, field: value, "message": "done" });

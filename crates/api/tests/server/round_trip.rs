@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use api::{
     apps::{ManagedApp, ManagedAppSpec, ManagedAppStatus},
+    notebooks::{NotebookValidationJob, NotebookValidationJobSpec, NotebookValidationJobStatus},
     tasks::{
         Agent, AgentSpec, AgentStatus, DocsRun, DocsRunSpec, DocsRunStatus, TaskRun, TaskRunSpec,
         TaskRunStatus,
@@ -25,8 +26,8 @@ use testkit::{
 
 use crate::{
     fixtures::{
-        agent_spec, agent_status, app_spec, app_status, docs_spec, docs_status, run_spec,
-        run_status, tenant_spec, tenant_status,
+        agent_spec, agent_status, app_spec, app_status, docs_spec, docs_status, notebook_spec,
+        notebook_status, run_spec, run_status, tenant_spec, tenant_status,
     },
     support::{Kind, create, install, remove, send, send_as, taken, would_create},
     wrong::changed,
@@ -68,6 +69,20 @@ fn by_name(kind: Kind) -> Vec<(&'static str, Value)> {
             ("/status/workloads/0/inInventory", json!(true)),
             ("/status/volumes/0/storageClassName", json!("fast")),
             ("/status/unprotectedVolumes/0/type", json!("hostPath")),
+        ],
+        Kind::Notebook => vec![
+            ("/spec/notebook/git/ref", json!("refs/heads/main")),
+            (
+                "/status/commit",
+                json!("0123456789abcdef0123456789abcdef01234567"),
+            ),
+            ("/status/cells/currentSince", json!("2023-11-14T22:13:25Z")),
+            ("/status/results/0/match", json!("Mismatched")),
+            (
+                "/status/comparisonResult/diffs/0/diffType",
+                json!("OutputMismatch"),
+            ),
+            ("/status/report/configMapName", json!("sales-nb-results")),
         ],
     }
 }
@@ -193,6 +208,13 @@ async fn r05_every_field_written_is_read_back_equal() -> Result<()> {
         assert_eq!(raw["status"], json!(status));
         ensure_whole(Kind::ManagedApp, &raw)?;
 
+        let (spec, status) = (notebook_spec(), notebook_status()?);
+        let kind = Kind::Notebook;
+        let (raw, _) = stored::<NotebookValidationJob>(&env, kind, &spec, &status).await?;
+        assert_eq!(raw["spec"], json!(spec));
+        assert_eq!(raw["status"], json!(status));
+        ensure_whole(kind, &raw)?;
+
         let (spec, status) = (tenant_spec(), tenant_status()?);
         let (raw, _) = stored::<Tenant>(&env, Kind::Tenant, &spec, &status).await?;
         assert_eq!(raw["spec"], json!(spec));
@@ -225,6 +247,12 @@ async fn r06_each_type_survives_the_round_trip() -> Result<()> {
 
         let (spec, status) = (app_spec(), app_status()?);
         let (_, read) = stored::<ManagedApp>(&env, Kind::ManagedApp, &spec, &status).await?;
+        assert_eq!(read.spec, spec);
+        assert_eq!(read.status, Some(status));
+
+        let (spec, status) = (notebook_spec(), notebook_status()?);
+        let kind = Kind::Notebook;
+        let (_, read) = stored::<NotebookValidationJob>(&env, kind, &spec, &status).await?;
         assert_eq!(read.spec, spec);
         assert_eq!(read.status, Some(status));
 
@@ -291,8 +319,23 @@ async fn what_is_left_out_gets_the_default_that_the_types_have() -> Result<()> {
                 }
                 // The namespace of a reference is that of the ManagedApp.
                 Kind::ManagedApp => assert_eq!(made["spec"], app.least()),
+                Kind::Notebook => {}
             }
         }
+        let kind = Kind::Notebook;
+        let made = taken(create(&env, kind, &kind.object("least", &kind.least())).await?)?;
+        assert_eq!(
+            made["spec"],
+            ours::<NotebookValidationJobSpec>(kind.least())?
+        );
+        let unseen = json!({
+            "observedGeneration": -1,
+            "phase": "Initializing",
+            "message": "waiting for the operator to look at it",
+        });
+        assert_eq!(made["status"], ours::<NotebookValidationJobStatus>(unseen)?);
+        assert_eq!(made["spec"]["podConfig"]["runAsUser"], 65532);
+        assert_eq!(made["spec"]["results"]["store"], "Diff");
         // If a part of the object is set, the other parts still get their defaults.
         for (given, whole) in [
             (

@@ -5,6 +5,7 @@ use api::{
     GROUP,
     apps::MANAGED_APP,
     kinds::{self, KindRow},
+    notebooks::NOTEBOOK_VALIDATION_JOB,
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
     tenants::TENANT,
 };
@@ -30,6 +31,7 @@ pub(crate) enum Kind {
     /// Cluster-scoped: a test must delete its stored Tenants, and give them names of its own.
     Tenant,
     ManagedApp,
+    Notebook,
 }
 
 impl Kind {
@@ -41,6 +43,7 @@ impl Kind {
             Self::DocsRun => &DOCS_RUN,
             Self::Tenant => &TENANT,
             Self::ManagedApp => &MANAGED_APP,
+            Self::Notebook => &NOTEBOOK_VALIDATION_JOB,
         }
     }
 
@@ -99,6 +102,13 @@ impl Kind {
             }),
             Self::Tenant => json!({ "deletion": { "policy": "Retain" } }),
             Self::ManagedApp => json!({ "kustomizationRef": { "name": "shop" } }),
+            Self::Notebook => json!({
+                "notebook": {
+                    "git": { "url": "https://git.example.com/team/notebooks", "ref": "main" },
+                    "path": "sales.ipynb",
+                },
+                "podConfig": { "containerImage": "registry.example/kernel:1" },
+            }),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The sections that `describe` shows for each kind: labels, and where their values are. All
 //! functions are pure.
 
+mod notebook;
+
 use std::collections::BTreeMap;
 
 use actions::Object;
@@ -8,6 +10,7 @@ use api::{
     Timestamp,
     apps::MANAGED_APP,
     kinds::KindRow,
+    notebooks::NOTEBOOK_VALIDATION_JOB,
     tasks::{AGENT, ChangedFiles, DOCS_RUN, File, TASK_RUN},
     tenants::{TENANT, TenantSpec, namespace_of},
 };
@@ -77,6 +80,14 @@ const PAGES: &[(KindRow, &[Section])] = &[
             ("App", &[APP_SPEC]),
             ("Versions", &[APP_VERSIONS]),
             ("Objects", &[APP_OBJECTS]),
+        ],
+    ),
+    (
+        NOTEBOOK_VALIDATION_JOB,
+        &[
+            ("Notebook", &[notebook::SPEC, STOPPED]),
+            ("Status", &[notebook::STATUS, ATTEMPT]),
+            ("Result of the last attempt", &[RESULT]),
         ],
     ),
 ];

@@ -40,14 +40,16 @@ fn sentence(target: &ObjectName, change: Change, is_new: bool) -> String {
     let words = match (change, is_new) {
         (Change::Cancel, true) => "is being cancelled; this cannot be undone",
         (Change::Cancel, false) => "was cancelled before; nothing was changed",
-        (Change::Suspend, true) if target.is_run() => {
+        (Change::Suspend, true) if target.is_ending() => {
             "is being suspended: its container is stopped, and no time counts"
         }
         (Change::Suspend, true) => {
             "is being suspended: its server and Redis are stopped, their data stays"
         }
         (Change::Suspend, false) => "was suspended before; nothing was changed",
-        (Change::Resume, true) if target.is_run() => "is being resumed: its attempt starts again",
+        (Change::Resume, true) if target.is_ending() => {
+            "is being resumed: its attempt starts again"
+        }
         (Change::Resume, true) => "is being resumed: its server and Redis start again",
         (Change::Resume, false) => "is not suspended; nothing was changed",
     };

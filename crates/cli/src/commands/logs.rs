@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actions::{Error, Object, Request};
-use api::{names, tasks::DOCS_RUN};
+use api::{names, notebooks::NOTEBOOK_VALIDATION_JOB, tasks::DOCS_RUN};
 use futures::AsyncReadExt;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, api::LogParams};
@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod follow;
+mod notebook;
 mod tenant;
 
 pub(crate) use follow::until_finished;
@@ -27,6 +28,9 @@ pub(crate) use follow::until_finished;
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    if *verb.of.target.kind == NOTEBOOK_VALIDATION_JOB {
+        return notebook::print(verb, session).await;
+    }
     let wanted = wanted(&verb)?;
     let server = session.server().await?;
     if !verb.of.target.is_run() {
@@ -89,11 +93,7 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
 
 /// Returns the containers to print, in the order in which they run.
 fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
-    let one = match verb.container {
-        Some(Step::Clone) => "clone",
-        Some(Step::Agent) | None => AGENT,
-        Some(Step::Publish) => "publish",
-    };
+    let one = verb.container.map_or(AGENT, Step::name);
     let target = &verb.of.target;
     if !target.is_run() {
         return match verb.attempt.is_some() || verb.container.is_some() || verb.all {
@@ -106,8 +106,13 @@ fn wanted(verb: &Logs) -> Result<Vec<&'static str>, Failure> {
     let has_steps = *target.kind == DOCS_RUN;
     if has_steps && verb.all {
         Ok(STEPS.to_vec())
-    } else if has_steps || one == AGENT {
+    } else if one == AGENT || (has_steps && STEPS.contains(&one)) {
         Ok(vec![one])
+    } else if has_steps {
+        Err(Failure::client(format!(
+            "{target} has no container '{one}': it has {}",
+            STEPS.join(", ")
+        )))
     } else {
         Err(Failure::client(format!(
             "{target} has no container '{one}': its only one is '{AGENT}'"

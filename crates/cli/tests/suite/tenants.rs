@@ -172,10 +172,15 @@ async fn a_tenant_is_read_held_and_waited_for() -> Result<()> {
         logs.expect(2, &["not allowed to list pods"]);
         let wrong = orc.run(&format!("logs tenant/{name} --all")).await?;
         wrong.expect(2, &["has no attempts and no steps"]);
-        for line in ["cancel", "retry", "delete", "result"] {
+        for (line, says) in [
+            ("cancel", "is neither a run nor a NotebookValidationJob"),
+            ("retry", "is no run"),
+            ("delete", "is no run"),
+            ("result", "is no run"),
+        ] {
             orc.run(&format!("{line} tenant/{name}"))
                 .await?
-                .expect(2, &["is no run"]);
+                .expect(2, &[says]);
         }
         clean(&env, name).await
     })

@@ -1,8 +1,8 @@
 //! Pod logs, read through the API server.
 //!
 //! # Caveats
-//! An operator that uses this needs `get` on `pods/log` in its table of permissions. No operator has it yet. A log is
-//! written by the author of the container: treat its content like any other input.
+//! An operator that uses this needs `get` on `pods/log` in its table of permissions. A log is written by the author of
+//! the container: treat its content like any other input.
 
 use std::pin::pin;
 
@@ -84,30 +84,60 @@ impl PodLogs {
 
 impl Remote<LogRequest> for PodLogs {
     async fn send(&self, request: &LogRequest) -> Result<String, ReconcileError> {
-        let pods: Api<Pod> = Api::namespaced(self.0.clone(), &request.namespace);
         let params = LogParams {
             container: Some(request.container.clone()),
             tail_lines: Some(i64::from(request.lines)),
-            limit_bytes: Some(i64::from(MAX_LOG_BYTES)),
             ..LogParams::default()
         };
-        let target = fault::Request {
-            verb: "get",
-            resource: "pods/log",
-            name: &request.pod,
+        let log = LogOf {
+            namespace: &request.namespace,
+            pod: &request.pod,
         };
-        let log = pods.log_stream(&request.pod, &params).await;
-        let log = log.map_err(|error| from_kube(target, &error))?;
-        // The kubelet may send more than the limit, and may end inside a character.
-        let mut log = pin!(log.take(u64::from(MAX_LOG_BYTES)));
-        let mut bytes = Vec::new();
-        let read = log.read_to_end(&mut bytes).await;
-        read.map_err(|error| {
-            let message = format!("the log of Pod '{}' broke off: {error}", request.pod);
-            ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
-        })?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        read_log(&self.0, log, params, MAX_LOG_BYTES).await
     }
+}
+
+/// The Pod of a log.
+#[derive(Debug, Clone, Copy)]
+pub struct LogOf<'a> {
+    /// Namespace of the Pod.
+    pub namespace: &'a str,
+    /// Name of the Pod.
+    pub pod: &'a str,
+}
+
+/// Reads a log with these parameters, at most `limit` bytes of it. Bytes that are not UTF-8 are replaced.
+///
+/// # Errors
+/// If the API server rejects the request, or if the response breaks off.
+pub async fn read_log(
+    client: &Client,
+    of: LogOf<'_>,
+    params: LogParams,
+    limit: u32,
+) -> Result<String, ReconcileError> {
+    let LogOf { namespace, pod } = of;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let params = LogParams {
+        limit_bytes: Some(i64::from(limit)),
+        ..params
+    };
+    let target = fault::Request {
+        verb: "get",
+        resource: "pods/log",
+        name: pod,
+    };
+    let log = pods.log_stream(pod, &params).await;
+    let log = log.map_err(|error| from_kube(target, &error))?;
+    // The kubelet may send more than the limit, and may end inside a character.
+    let mut log = pin!(log.take(u64::from(limit)));
+    let mut bytes = Vec::new();
+    let read = log.read_to_end(&mut bytes).await;
+    read.map_err(|error| {
+        let message = format!("the log of Pod '{pod}' broke off: {error}");
+        ReconcileError::new(ErrorClass::Transient, Reason::ApiUnavailable, message)
+    })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -272,3 +272,17 @@ fn a_kernel_that_ends_before_the_runner_still_runs() {
     assert!(view.container.running_since().is_some());
     assert!(view.beside.unwrap().exit().is_none());
 }
+
+/// Users must not search the cell in the status.
+#[test]
+fn the_message_of_a_failure_names_its_cell() {
+    for (cell, message, expected) in [
+        (None, "no kernel", "no kernel"),
+        (Some(2), "did not end", "cell 2: did not end"),
+        (Some(2), "cell 2: KeyError", "cell 2: KeyError"),
+        (Some(2), "cell 2 is skipped", "cell 2 is skipped"),
+        (Some(2), "cell 21: KeyError", "cell 2: cell 21: KeyError"),
+    ] {
+        assert_eq!(with_cell(cell, message.to_owned()), expected);
+    }
+}

@@ -154,6 +154,20 @@ pub(super) fn toolbox_image<'de, D: Deserializer<'de>>(
     image(deserializer, "docs.toolboxImage")
 }
 
+pub(super) fn runner_image<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    image(deserializer, "notebooks.runnerImage")
+}
+
+/// Parses the maximum size of a result. Base64 makes it a third larger, and a frame in the log has at most 700 KiB.
+pub(super) fn result_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        size @ 4096..=524_288 => Ok(size),
+        other => Err(D::Error::custom(format!(
+            "notebooks.results.maxBytes: must be from 4096 to 524288, found {other}"
+        ))),
+    }
+}
+
 pub(super) fn probe_image<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     image(deserializer, "tenants.probeImage")
 }

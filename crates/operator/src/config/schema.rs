@@ -97,7 +97,7 @@ mod tests {
     fn a_range_of_the_schema_is_the_accepted_one() {
         let mut found = Vec::new();
         integers(&[], &Config::schema(), &mut found);
-        assert_eq!(found.len(), 8 + OBJECT_LIMITS.len());
+        assert_eq!(found.len(), 12 + OBJECT_LIMITS.len());
         for (path, minimum, maximum) in found {
             for value in [minimum, maximum] {
                 assert!(parse(&path, value).is_ok(), "{path:?}: {value}");

@@ -14,6 +14,7 @@ fn an_empty_file_is_the_defaults() {
         tasks,
         tenants,
         apps,
+        notebooks,
         gateway,
         leader_election,
     } = Config::default();
@@ -43,6 +44,11 @@ fn an_empty_file_is_the_defaults() {
     );
     assert!(apps.settings().read_release_secrets);
     assert_eq!(apps.settings().steps, Settings::default());
+    let of_notebooks = notebooks.settings();
+    assert_eq!(of_notebooks.step, Settings::default());
+    assert_eq!(of_notebooks.cleanup, tasks::run::Cleanup::default());
+    assert_eq!(of_notebooks.max_result_bytes, 64 * 1024);
+    assert!(!of_notebooks.accept_changed_pods);
     assert_eq!(tenants.dns_namespace, "kube-system");
     assert_eq!(tenants.probe_image, Settings::default().toolbox_image);
 }
@@ -141,6 +147,15 @@ tenants:
 apps:
   git: {toolboxImage: 'toolbox:4', allowedNetworks: [10.2.0.0/16], plainHttp: true, repositoryLimitMiB: 9}
   helm: {readReleaseSecrets: false}
+notebooks:
+  toolboxImage: toolbox:5
+  runnerImage: runner:2
+  allowedNetworks: [10.3.0.0/16]
+  plainHttp: true
+  repositoryLimitMiB: 11
+  acceptChangedPods: true
+  results: {maxBytes: 8192}
+  cleanup: {enabled: false, completedJobDelayMinutes: 1, failedJobDelayMinutes: 2}
 gateway: {pm: {namespace: pm}, hosts: [orc.example], proxyHeader: X-Auth-Token, streamsPerCaller: 10}
 leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
 ",
@@ -178,6 +193,19 @@ leaderElection: {leaseDurationSeconds: 60, renewSeconds: 10}
         repository_limit_mib: 9,
     };
     assert_eq!(of_apps.steps, steps);
+    let of_notebooks = config.notebooks.settings();
+    let steps = Settings {
+        toolbox_image: "toolbox:5".to_owned(),
+        allowed_networks: vec!["10.3.0.0/16".to_owned()],
+        plain_http: true,
+        repository_limit_mib: 11,
+    };
+    assert_eq!(of_notebooks.step, steps);
+    assert_eq!(of_notebooks.runner_image, "runner:2");
+    assert_eq!(of_notebooks.max_result_bytes, 8192);
+    assert!(of_notebooks.accept_changed_pods && !of_notebooks.cleanup.enabled);
+    assert_eq!(of_notebooks.cleanup.after_success, Duration::from_mins(1));
+    assert_eq!(of_notebooks.cleanup.after_failure, Duration::from_mins(2));
     assert_eq!(config.gateway.pm.namespace, "pm");
     assert_eq!(config.gateway.hosts, ["orc.example"]);
     let header = config.gateway.proxy_header.map(|header| header.0);
@@ -344,6 +372,17 @@ fn r16_what_is_wrong_is_refused_with_key_and_line() {
             "apps:\n  git: {allowedNetworks: [everywhere]}\n",
             "line 2",
             "everywhere",
+        ),
+        ("notebooks: {build: {enabled: true}}\n", "line 1", "`build`"),
+        (
+            "notebooks:\n  runnerImage: ''\n",
+            "line 2",
+            "notebooks.runnerImage: must be the name of an image",
+        ),
+        (
+            "notebooks:\n  results: {maxBytes: 1}\n",
+            "line 2",
+            "notebooks.results.maxBytes: must be from 4096 to 524288, found 1",
         ),
         (
             "leaderElection: {renewSeconds: 6}\n",

@@ -18,6 +18,7 @@ mod ended;
 mod faults;
 mod in_progress;
 mod installation;
+mod notebook;
 mod object;
 mod operator;
 mod origin;
@@ -56,9 +57,9 @@ use crate::{
     namespace_conditions, times,
     world::{
         AgentView, AppView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView,
-        EventView, FluxView, JobView, LeaseView, Meta, NamespaceView, Need, NodeView, ObjectRef,
-        ObjectView, OtherView, PodView, QuotaView, Rollout, RunView, TEXT, TenantView,
-        WorkloadView, World,
+        EventView, FluxView, JobView, LeaseView, Meta, NamespaceView, Need, NodeView, NotebookView,
+        ObjectRef, ObjectView, OtherView, PodView, QuotaView, Rollout, RunView, SourceView, TEXT,
+        TenantView, WorkloadView, World,
     },
 };
 use finding::{Finding, Rows};
@@ -67,7 +68,7 @@ pub(crate) use operator::is_down;
 use origin::Origin;
 use refused::Refusal;
 use stop::{Stop, stopping};
-use subject::{Agent, App, Object, Report, Run, Subject, Tenant};
+use subject::{Agent, App, Notebook, Object, Report, Run, Subject, Tenant};
 
 /// Amounts by resource.
 type Amounts = BTreeMap<String, String>;
@@ -86,10 +87,11 @@ pub fn explain(world: &World) -> Explanation {
         ("Agent", _, Some(agent), _) => walk(Agent::new(world, agent)),
         (_, Some(run), _, _) => walk(Run::new(world, run)),
         (_, None, _, Some(tenant)) => walk(Tenant::new(world, tenant)),
-        (_, None, _, None) => match (&world.app, &world.object) {
-            (Some(app), _) => walk(App::new(world, app)),
-            (None, Some(view)) => walk(Object::new(world, view)),
-            (None, None) => other::explain(world),
+        (_, None, _, None) => match (&world.app, &world.notebook, &world.object) {
+            (Some(app), _, _) => walk(App::new(world, app)),
+            (None, Some(job), _) => walk(Notebook::new(world, job)),
+            (None, None, Some(view)) => walk(Object::new(world, view)),
+            (None, None, None) => other::explain(world),
         },
     };
     explanation.notes.extend(unreadable(world));

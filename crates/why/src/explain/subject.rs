@@ -32,6 +32,7 @@ pub(super) struct Of<'a, V> {
 
 pub(super) type Agent<'a> = Of<'a, AgentView>;
 pub(super) type App<'a> = Of<'a, AppView>;
+pub(super) type Notebook<'a> = Of<'a, NotebookView>;
 pub(super) type Object<'a> = Of<'a, ObjectView>;
 pub(super) type Run<'a> = Of<'a, RunView>;
 pub(super) type Tenant<'a> = Of<'a, TenantView>;
@@ -94,9 +95,17 @@ macro_rules! views {
 views! {
     AgentView, it: "Agent", "Agent", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
     AppView, it: "ManagedApp", "ManagedApp", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
+    NotebookView, it: "NotebookValidationJob", "job", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, it.end();
     ObjectView, it: &it.kind, &it.kind, &it.meta.namespace, it.phase.as_deref(), &it.status, None;
     RunView, it: it.kind(), "run", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, it.end();
     TenantView, it: "Tenant", "Tenant", &it.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
+}
+
+impl NotebookView {
+    fn end(&self) -> Option<&Time> {
+        let is_over = self.status.phase.is_some_and(Phase::is_terminal);
+        self.status.finished_at.as_ref().filter(|_| is_over)
+    }
 }
 
 impl RunView {

@@ -50,6 +50,7 @@ async fn claims(reader: &Reader, world: &mut World) {
 /// and claims.
 async fn events(reader: &Reader, world: &mut World) {
     let mut all: Vec<&Meta> = world.run.iter().map(|run| &run.meta).collect();
+    all.extend(world.notebook.iter().map(|job| &job.meta));
     all.extend(newest(world.jobs.iter().map(|job| &job.meta).collect()));
     all.extend(world.workloads.iter().map(|known| &known.meta));
     all.extend(newest(world.pods.iter().map(|pod| &pod.meta).collect()));
@@ -133,7 +134,7 @@ async fn needs(reader: &Reader, world: &mut World) {
         .chain(pods)
         .map(|need| (need.kind.clone(), need.name.clone()))
         .collect();
-    if world.tenant.is_some() {
+    if world.tenant.is_some() || world.notebook.is_some() {
         things.extend(world.pods.iter().flat_map(named_by_kubelet));
     }
     if let Some(run) = &world.run {
@@ -142,6 +143,10 @@ async fn needs(reader: &Reader, world: &mut World) {
         let secret = run.docs.as_ref().and_then(|docs| docs.secret.clone());
         things.extend(secret.map(|name| ("Secret".to_owned(), name)));
     }
+    let sources = world.notebook.iter();
+    let sources = sources.flat_map(|job| [Some(&job.source), job.golden_source.as_ref()]);
+    let secrets = sources.filter_map(|source| source?.secret.clone());
+    things.extend(secrets.map(|name| ("Secret".to_owned(), name)));
     things.sort();
     things.dedup();
     things.retain(|(kind, _)| kind != "StorageClass");

@@ -12,6 +12,7 @@
 mod app;
 mod details;
 mod installation;
+mod notebook;
 mod read;
 mod tenant;
 
@@ -22,6 +23,7 @@ use api::{
     apps::MANAGED_APP,
     kinds::{self, KindRow, OperatorRow},
     names,
+    notebooks::NOTEBOOK_VALIDATION_JOB,
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
     tenants::TENANT,
 };
@@ -37,8 +39,8 @@ use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
 use crate::world::{
-    AgentView, AppView, JobView, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView,
-    Unreadable, World,
+    AgentView, AppView, JobView, Meta, NotebookView, ObjectRef, ObjectView, PodView, RunView,
+    TenantView, Unreadable, World,
 };
 use read::{List, Read, Reader};
 
@@ -73,6 +75,8 @@ pub enum TargetKind {
     Tenant,
     /// A ManagedApp.
     ManagedApp,
+    /// A NotebookValidationJob.
+    Notebook,
     /// A Job, whether it belongs to a run or not.
     Job,
     /// A Pod of a run, of a Tenant, or of neither.
@@ -96,6 +100,7 @@ impl TargetKind {
                     Self::Agent,
                     Self::Tenant,
                     Self::ManagedApp,
+                    Self::Notebook,
                 ];
                 let known = known.into_iter().find(|kind| kind.row() == Some(row));
                 Some(known.unwrap_or(Self::Other(row)))
@@ -112,6 +117,7 @@ impl TargetKind {
             Self::Agent => Some(&AGENT),
             Self::Tenant => Some(&TENANT),
             Self::ManagedApp => Some(&MANAGED_APP),
+            Self::Notebook => Some(&NOTEBOOK_VALIDATION_JOB),
             Self::Other(row) => Some(row),
             Self::Job | Self::Pod => None,
         }
@@ -213,6 +219,10 @@ pub async fn gather(
             let app = ours(&reader, kind, &target.name).await?;
             world.app = Some(AppView::read(&app.ok_or_else(missing)?));
         }
+        TargetKind::Notebook => {
+            let job = ours(&reader, kind, &target.name).await?;
+            world.notebook = Some(NotebookView::read(&job.ok_or_else(missing)?));
+        }
         TargetKind::Other(_) => {
             let found = ours(&reader, kind, &target.name).await?;
             world.object = Some(ObjectView::read(kind, &found.ok_or_else(missing)?));
@@ -221,6 +231,7 @@ pub async fn gather(
             let job = reader.get(reader.here::<Job>(), &target.name).await;
             let job = JobView::from(&must(job)?.ok_or_else(missing)?);
             world.run = run_of(&reader, &job.meta).await?;
+            world.notebook = notebook_of(&reader, &job.meta).await?;
             world.jobs.push(job);
         }
         TargetKind::Pod => {
@@ -229,6 +240,7 @@ pub async fn gather(
             world.tenant = tenant_of_pod(&reader, &pod).await?;
             if world.tenant.is_none() {
                 world.run = run_of_pod(&reader, &pod).await?;
+                world.notebook = notebook_of(&reader, &pod.meta).await?;
             }
             world.pods.push(pod);
         }
@@ -239,6 +251,8 @@ pub async fn gather(
         Box::pin(tenant::around(&reader, &mut world, operator)).await;
     } else if world.app.is_some() {
         Box::pin(app::around(&mut reader, &mut world, operator)).await;
+    } else if world.notebook.is_some() {
+        Box::pin(notebook::around(&reader, &mut world, operator)).await;
     } else {
         Box::pin(around(&reader, &mut world, operator)).await;
     }
@@ -335,6 +349,21 @@ async fn run_of(reader: &Reader, job: &Meta) -> Result<Option<RunView>, GatherEr
         Some(owner) => named(reader, &owner.kind, &owner.name, &owner.uid).await,
         None => Ok(None),
     }
+}
+
+/// Returns the NotebookValidationJob of a Job or a Pod, by the name and the UID in its labels.
+async fn notebook_of(reader: &Reader, child: &Meta) -> Result<Option<NotebookView>, GatherError> {
+    let kind = NOTEBOOK_VALIDATION_JOB.name();
+    if child.run_kind.as_deref() != Some(kind) {
+        return Ok(None);
+    }
+    let name = child.run_name.as_deref().unwrap_or_default();
+    let found = installed(ours(reader, kind, name).await)?;
+    let is_of = |job: &NotebookView| {
+        let uid = names::label_value(&job.meta.uid);
+        child.run_uid.as_ref() == Some(&uid)
+    };
+    Ok(found.map(|job| NotebookView::read(&job)).filter(is_of))
 }
 
 /// Returns the run that a Pod belongs to: by its Job, or by its labels if the Job no longer exists.

@@ -17,6 +17,7 @@ macro_rules! condition {
 mod apps;
 mod core;
 mod crd;
+mod notebooks;
 mod ours;
 mod tenants;
 

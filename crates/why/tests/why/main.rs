@@ -21,6 +21,8 @@ mod goes;
 #[cfg(test)]
 mod leader;
 #[cfg(test)]
+mod notebooks;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod stopped;
@@ -70,6 +72,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(tenants::cases());
     all.extend(wrong_answers::cases());
     all.extend(apps::cases());
+    all.extend(notebooks::cases());
     all
 }
 

@@ -83,6 +83,11 @@ const VARIANTS: &[(&str, &str)] = &[
     ),
     ("orchestrator", "--set operators.apps.enabled=true"),
     (
+        "orchestrator",
+        "--set operators.tasks.enabled=false --set operators.notebooks.enabled=true --set 'watchNamespaces={team}' \
+         --set config.notebooks.results.maxBytes=8192",
+    ),
+    (
         "ours",
         "--set operators.tasks.enabled=false --set operators.apps.enabled=true --set 'watchNamespaces={shop,flux-system}' \
          --set config.apps.helm.readReleaseSecrets=false",

@@ -9,6 +9,10 @@ use testkit::suite::Env;
 const CALM: &[&str] = &[
     "Pending",
     "Running",
+    "Initializing",
+    "ValidationRunning",
+    "Fetching",
+    "ReadingResult",
     "Succeeded",
     "Suspended",
     "Cancelled",

@@ -115,14 +115,14 @@ impl<K: RunKind> Fixture<K> {
         watched: Vec<String>,
         lines: &str,
     ) -> Result<Self> {
-        operator::install(&env.client, api::tasks::OPERATOR.crds()).await?;
+        operator::install(&env.client, K::OPERATOR.crds()).await?;
         let (git, network) = K::git(&env)?;
-        let history = StatusHistory::new(&env.client, &watched).await?;
+        let history = StatusHistory::new(&env.client, &watched, &K::resources()).await?;
         let plan = Plan {
             watched,
             config: K::config(lines),
             network,
-            ..Plan::new(operator::built()?, &api::tasks::OPERATOR, &home)
+            ..Plan::new(operator::built()?, K::OPERATOR, &home)
         };
         let down = WithoutOperator {
             env,
@@ -320,10 +320,7 @@ impl<K: RunKind> Fixture<K> {
 
     /// Waits until the agent of a run runs.
     pub(super) async fn running(&self, name: &str) -> Result<K::Run> {
-        self.until(name, K::LIMIT, "running", |status| {
-            phase_of(status) == "Running"
-        })
-        .await
+        self.until(name, K::LIMIT, "running", K::is_running).await
     }
 
     /// Waits until a run has ended, however.
@@ -363,7 +360,8 @@ impl<K: RunKind> Fixture<K> {
     /// Suspended: no time counts, and nothing runs.
     pub(super) fn is_at_rest(&self, run: &K::Run) -> Result<()> {
         let status = status_of::<K>(run);
-        ensure!(phase_of(&status) == "Pending", "{}", brief(&status));
+        let phase = phase_of(&status);
+        ensure!(K::WAITING.contains(&phase.as_str()), "{}", brief(&status));
         ensure!(
             status.progress().deadline_at.is_none() && status.started_at.is_none(),
             "a time counts: {:?} {:?}",
@@ -385,7 +383,8 @@ impl<K: RunKind> Fixture<K> {
         let within = Duration::from_secs(10);
         let seen = self.says_within(name, reason, within).await?;
         let status = status_of::<K>(&seen);
-        ensure!(phase_of(&status) == "Pending", "{}", brief(&status));
+        let phase = phase_of(&status);
+        ensure!(K::WAITING.contains(&phase.as_str()), "{}", brief(&status));
         says_all(&status, says)?;
         Ok(seen)
     }

@@ -12,6 +12,7 @@ mod fixture;
 mod fleet;
 pub(crate) mod gateway;
 mod install;
+mod notebooks;
 mod policies;
 mod processor;
 mod quickstart;
@@ -36,7 +37,7 @@ use testbed::{
     operator_image,
 };
 use testkit::{
-    cluster::Cluster,
+    cluster::{Addition, Cluster},
     parts,
     suite::{Case, Place, When},
 };
@@ -150,6 +151,11 @@ pub(crate) enum Command {
         #[arg(long)]
         whole: bool,
     },
+    /// NotebookValidationJobs on the real node, with real kernels, the notebook runner and Git servers. Not in CI
+    Notebooks {
+        /// Only these cases
+        cases: Vec<String>,
+    },
     /// Measure the processor time of operators that were compiled differently, on fake nodes
     Processor {
         /// Operators to compare
@@ -226,6 +232,14 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             };
             runtime()?.block_on(perform("gateway", all, &cases, false, gateway::PARALLEL))
         }
+        Command::Notebooks { cases } => {
+            ensure!(
+                Place::external().is_none(),
+                "this one needs a cluster of the testbed: it loads images on the node"
+            );
+            let all = notebooks::cases();
+            runtime()?.block_on(perform("notebooks", all, &cases, true, notebooks::PARALLEL))
+        }
         Command::Docs { cases } => runtime()?.block_on(suite("docs", &cases)),
         Command::Tasks { cases } => runtime()?.block_on(suite("tasks", &cases)),
         Command::Tenants { cases } => runtime()?.block_on(suite("tenants", &cases)),
@@ -272,7 +286,14 @@ async fn perform(
         // Known now, not after the first case.
         parts::binary("kstatus", "kstatus")?;
     }
+    let needs_runner = cases
+        .iter()
+        .any(|case| case.additions.contains(&Addition::Notebooks));
     let prepare = async |cluster: &Cluster| {
+        if needs_runner {
+            let loaded = operator_image::load_runner(cluster).await?;
+            ensure!(loaded == notebooks::RUNNER, "'{loaded}' was loaded");
+        }
         if needs_toolbox {
             let loaded = operator_image::load_toolbox(cluster).await?;
             ensure!(loaded == docs::TOOLBOX, "'{loaded}' was loaded");

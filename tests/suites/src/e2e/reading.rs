@@ -33,7 +33,8 @@ pub(super) fn sane<S: Status>(status: Option<&S>, generation: Option<i64>) -> Re
         progress.message
     );
     if progress.observed_generation == -1 {
-        let is_unseen = phase == "Pending" && progress.conditions.is_empty();
+        let first = S::Phase::TABLE.first().map(|row| row.phase.name());
+        let is_unseen = first == Some(phase.as_str()) && progress.conditions.is_empty();
         ensure!(is_unseen, "not as before the first look: {}", brief(status));
         return Ok(());
     }

@@ -8,10 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use api::{
-    tasks::{DocsRun, TaskRun},
-    tenants::Tenant,
-};
+use api::tenants::Tenant;
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api, Client, ResourceExt,
@@ -34,12 +31,12 @@ pub(super) struct StatusHistory {
 }
 
 impl StatusHistory {
-    /// Everything from now on.
-    pub(super) async fn new(client: &Client, namespaces: &[String]) -> Result<Self> {
-        let kinds = [
-            ApiResource::erase::<TaskRun>(&()),
-            ApiResource::erase::<DocsRun>(&()),
-        ];
+    /// All objects of these types from now on.
+    pub(super) async fn new(
+        client: &Client,
+        namespaces: &[String],
+        kinds: &[ApiResource],
+    ) -> Result<Self> {
         let places = namespaces.iter().flat_map(|namespace| {
             let of = |kind| Api::namespaced_with(client.clone(), namespace, kind);
             kinds.iter().map(of).collect::<Vec<_>>()

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use api::{
     Timestamp,
     apps::ManagedApp,
+    notebooks::NotebookValidationJob,
     tasks::{DocsRun, TaskRun},
     tenants::Tenant,
 };
@@ -47,7 +48,10 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("AppOverlaps", &["ManagedApp"]),
     ("BranchMoved", &["Repository"]),
     ("BranchNotFound", &["Repository"]),
-    ("Cancelled", &["TaskRun", "DocsRun"]),
+    (
+        "Cancelled",
+        &["TaskRun", "DocsRun", "NotebookValidationJob"],
+    ),
     ("CertificateNotTrusted", &["Secret", "Repository"]),
     ("ApiUnavailable", &["APIServer", "AdmissionWebhook"]),
     (
@@ -61,8 +65,11 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("CrashLoop", &["Pod"]),
     ("CredentialsInvalid", &["Secret"]),
     ("AuthenticationFailed", &["Secret", "Repository"]),
-    ("DeadlineExceeded", &["Pod"]),
-    ("Deleting", &["Job", "Pod", "TaskRun", "DocsRun"]),
+    ("DeadlineExceeded", &["Pod", "Cell", "Notebook"]),
+    (
+        "Deleting",
+        &["Job", "Pod", "TaskRun", "DocsRun", "NotebookValidationJob"],
+    ),
     ("Disrupted", &["Node", "Pod"]),
     ("EvidenceLost", &["Job", "Pod"]),
     ("UnmanagedPolicy", &["NetworkPolicy"]),
@@ -90,7 +97,7 @@ const DEEPEST: &[(&str, &[&str])] = &[
         ],
     ),
     ("NotVerified", &["Repository"]),
-    ("OutputTooLarge", &["Agent", "Pod"]),
+    ("OutputTooLarge", &["Agent", "Pod", "Cell", "Notebook"]),
     ("DNSUnreachable", &["Connection"]),
     ("PathNotFound", &["DocsRun", "Repository"]),
     ("PoliciesDisabled", &["Tenant"]),
@@ -111,7 +118,7 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("PublishFailed", &["Repository", "Pod"]),
     ("Publishing", &["Pod", "Repository"]),
     ("PushRejected", &["Repository"]),
-    ("QuotaExceeded", &["ResourceQuota"]),
+    ("QuotaExceeded", &["ResourceQuota", "Job"]),
     ("Ready", &["Tenant"]),
     ("ReleaseUnreadable", &["HelmRelease"]),
     ("RepositoryNotFound", &["Repository"]),
@@ -121,8 +128,11 @@ const DEEPEST: &[(&str, &[&str])] = &[
     ("ResultMissing", &["Pod"]),
     ("ResultTooLarge", &["Pod"]),
     ("SecretNotFound", &["ConfigMap", "Secret"]),
-    ("OOMKilled", &["Pod"]),
-    ("Suspended", &["TaskRun", "DocsRun", "Tenant"]),
+    ("OOMKilled", &["Pod", "Cell", "Notebook"]),
+    (
+        "Suspended",
+        &["TaskRun", "DocsRun", "Tenant", "NotebookValidationJob"],
+    ),
     ("TaskTaken", &["TaskRun"]),
     ("TooManyDisruptions", &["Pod", "TaskRun", "DocsRun"]),
     ("Unhealthy", &["Kustomization", "Pod"]),
@@ -132,6 +142,28 @@ const DEEPEST: &[(&str, &[&str])] = &[
         "VolumeNotReady",
         &["CSIDriver", "PersistentVolumeClaim", "Pod", "StorageClass"],
     ),
+    ("ExitContradicted", &["Pod"]),
+    ("InternalError", &["NotebookValidationJob"]),
+    ("RefNotFound", &["Repository"]),
+    ("RefAmbiguous", &["Repository"]),
+    ("NotebookNotFound", &["Repository"]),
+    ("GoldenNotFound", &["Repository"]),
+    ("NotebookInvalid", &["Notebook"]),
+    ("GoldenEmpty", &["Notebook"]),
+    ("NothingValidated", &["Notebook"]),
+    ("NothingCompared", &["Notebook"]),
+    ("PatternInvalid", &["NotebookValidationJob"]),
+    ("KernelNotFound", &["Image"]),
+    ("KernelDied", &["Cell", "Notebook"]),
+    ("CellFailed", &["Cell"]),
+    ("CellTimeout", &["Cell"]),
+    ("Mismatch", &["Cell"]),
+    ("ExpectationFailed", &["Cell"]),
+    ("OutputOnStderr", &["Cell"]),
+    ("WarningsFound", &["Cell"]),
+    ("CellsSkipped", &["Cell"]),
+    ("Fetching", &["Pod"]),
+    ("ReadingResult", &["Pod"]),
 ];
 
 /// Reasons that name no blocker.
@@ -246,6 +278,10 @@ async fn version(client: &Client, target: &Target) -> Result<Option<Version>> {
         }
         TargetKind::ManagedApp => {
             let resource = ApiResource::erase::<ManagedApp>(&());
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+        TargetKind::Notebook => {
+            let resource = ApiResource::erase::<NotebookValidationJob>(&());
             Api::namespaced_with(client.clone(), namespace, &resource)
         }
         TargetKind::Tenant => Api::all_with(client.clone(), &ApiResource::erase::<Tenant>(&())),

@@ -190,6 +190,17 @@ impl Repository {
         Ok(())
     }
 
+    /// Puts an annotated tag at a commit.
+    ///
+    /// # Errors
+    /// When there is no such commit, or the tag exists.
+    pub fn set_tag(&self, tag: &str, commit: &str) -> Result<()> {
+        let author = ["-c", "user.name=Tests", "-c", "user.email=tests@example.org"];
+        let create = ["tag", "--annotate", "--message", "A tag", tag, commit];
+        self.git(&[&author[..], &create[..]].concat())?;
+        Ok(())
+    }
+
     /// Removes a branch.
     ///
     /// # Errors
