@@ -12,9 +12,11 @@ mod delete;
 mod evidence;
 mod fixture;
 mod helm;
+mod operations;
 mod plans;
 mod reconcile;
 mod restart;
+mod retention;
 mod stop;
 mod storage;
 mod volume;
@@ -116,6 +118,21 @@ fn about_data() -> Vec<Case> {
             "S1.3, S1.5, S1.13, R36: all workloads of 4 claims stop, and return with their replica counts",
             workloads::several
         )),
+        store(on_bench!(
+            "retained-volume",
+            "a replaced volume is retained, and reclaimed after its time",
+            retention::replaced
+        )),
+        store(on_bench!(
+            "retention",
+            "the snapshots of one upgrade are kept; an older one cannot be rolled back",
+            retention::newest
+        )),
+        store(on_bench!(
+            "excluded-pvc",
+            "S1.4: a claim is excluded; a claim of another application is rejected",
+            retention::excluded
+        )),
     ]
 }
 
@@ -180,6 +197,21 @@ fn about_git_and_flux() -> Vec<Case> {
             "scaled-up",
             "a workload that someone scales up is named with the writer, and the upgrade is undone",
             stop::scaled_up
+        )),
+        store(on_bench!(
+            "without-snapshots",
+            "nothing is stopped and nothing is suspended; a rollback returns only Git",
+            operations::without_snapshots
+        )),
+        store(on_bench!(
+            "wrong-status",
+            "S1.8: a wrong status of the ManagedApp changes no decision",
+            operations::wrong_status
+        )),
+        store(on_bench!(
+            "two-requests",
+            "the second request waits for the first one",
+            operations::two
         )),
     ]
 }
