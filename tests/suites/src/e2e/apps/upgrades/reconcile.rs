@@ -222,7 +222,7 @@ pub(super) async fn depending(bench: &Bench) -> Result<String> {
     Ok("parent and child were locked; both have applied the commit".to_owned())
 }
 
-/// Two databases whose chart migrates in a hook before each upgrade.
+/// Two databases with a chart that migrates in a hook before each upgrade.
 pub(super) async fn hook(bench: &Bench) -> Result<String> {
     let env = &bench.env;
     let with = |name: &'static str, policy: &str| Setup {

@@ -28,7 +28,7 @@ fn cache() -> Value {
     set
 }
 
-/// A Deployment whose replica count is not in Git.
+/// A Deployment without a replica count in Git.
 fn scaled() -> Result<Value> {
     let mut web = deployment("web", BUSYBOX, &["shared"]);
     let spec = web["spec"].as_object_mut().context("no spec")?;
@@ -119,7 +119,7 @@ pub(super) async fn several(bench: &Bench) -> Result<String> {
     bench
         .in_phase::<UpgradeRequest>("up", "Snapshot", END)
         .await?;
-    // All are stopped, also the one that Flux does not apply, and the autoscaler lets it be.
+    // All are stopped, also the one that Flux does not apply. The autoscaler does not scale a workload at zero.
     let stopped = scales(env).await?;
     ensure!(
         stopped == expected(["0", "0", "0", "0"], true),
