@@ -305,12 +305,10 @@ impl<'a> View<'a> {
         }
         let stalled = helm.flux.stalled.as_ref().filter(current);
         let stalled = stalled.filter(|found| found.value == Some(true))?;
+        let error = helm_error(helm).unwrap_or_else(|| stalled.message.clone());
         Some(Problem::new(
             Reason::HelmUpgradeFailed,
-            format!(
-                "HelmRelease '{name}': {}: {}",
-                stalled.reason, stalled.message
-            ),
+            format!("HelmRelease '{name}': {error}"),
         ))
     }
 
@@ -398,17 +396,22 @@ impl<'a> View<'a> {
                 Reason::ReconcileTimeout
             });
         }
-        let has_failed = self.helm.is_some_and(|helm| {
+        let failed = self.helm.filter(|helm| {
             let released = helm.outcome.released.as_ref();
             let is_current = released.filter(|one| is_current(&helm.flux, one));
             is_current.is_some_and(|one| one.value == Some(false))
                 || matches!(helm.flux.attempt, Attempt::Failed(_))
         });
-        problem(if has_failed {
-            Reason::HelmUpgradeFailed
-        } else {
-            Reason::ReconcileTimeout
-        })
+        let Some(helm) = failed else {
+            return problem(Reason::ReconcileTimeout);
+        };
+        match helm_error(helm) {
+            Some(error) => Problem::new(
+                Reason::HelmUpgradeFailed,
+                format!("HelmRelease '{}': {error}", helm.flux.name),
+            ),
+            None => problem(Reason::HelmUpgradeFailed),
+        }
     }
 
     fn finished(&self, mut status: UpgradeRequestStatus) -> UpgradeDecision {
@@ -486,6 +489,22 @@ fn is_true(flux: &FluxObject, condition: &FluxCondition) -> bool {
 /// Returns whether a condition is about the current spec.
 fn is_current(flux: &FluxObject, condition: &FluxCondition) -> bool {
     condition.generation.unwrap_or(flux.generation) == flux.generation
+}
+
+/// Returns the failed action of Helm, and why Flux does not try again. The condition `Stalled` alone has only the number of
+/// attempts: the cause is in `Released`.
+fn helm_error(helm: &HelmReleaseView) -> Option<String> {
+    let flux = &helm.flux;
+    let released = helm.outcome.released.as_ref();
+    let released = released.filter(|one| one.value == Some(false) && is_current(flux, one));
+    let stalled = flux.stalled.as_ref();
+    let stalled = stalled.filter(|one| one.value == Some(true) && is_current(flux, one));
+    let text = |one: &FluxCondition| format!("{}: {}", one.reason, one.message);
+    match (released, stalled) {
+        (Some(released), Some(stalled)) => Some(format!("{} ({})", text(released), text(stalled))),
+        (Some(one), None) | (None, Some(one)) => Some(text(one)),
+        (None, None) => None,
+    }
 }
 
 /// Formats the message of the condition `Ready`.

@@ -309,10 +309,13 @@ impl Delivery {
         view.newest = Some(self.release.clone());
         view.outcome = self.outcome.clone();
         if self.apply == Apply::Stalled && self.requested == "2.0.0" {
-            view.flux.stalled.clone_from(&self.outcome.released);
-            if let Some(stalled) = &mut view.flux.stalled {
-                stalled.value = Some(true);
-            }
+            // helm-controller counts the attempts here, and has the cause in `Released`.
+            view.flux.stalled = self.outcome.released.clone().map(|released| FluxCondition {
+                value: Some(true),
+                reason: "RetriesExceeded".to_owned(),
+                message: "Failed to upgrade after 1 attempt(s)".to_owned(),
+                ..released
+            });
         }
         let name = view.flux.name.clone();
         live.helm_release = Ok(Some((name, Seen::Present(Arc::new(view)))));

@@ -233,6 +233,16 @@ fn a_version_that_is_not_applied_ends_the_request() {
             "{}",
             cluster.message()
         );
+        // The number of attempts is not the cause.
+        let is_named = cluster
+            .message()
+            .contains("UpgradeFailed: the new version crashes");
+        assert_eq!(
+            is_named,
+            reason == "HelmUpgradeFailed",
+            "{apply:?}: {}",
+            cluster.message()
+        );
         cluster.assert_committed(reason);
         let failure = cluster.status().failure.unwrap();
         assert_eq!(failure.phase, UpgradePhase::Reconcile, "{apply:?}");
