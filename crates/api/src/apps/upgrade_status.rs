@@ -342,6 +342,9 @@ pub struct PlannedWorkload {
     /// Value of `spec.suspend` of a CronJob; absent if the field was not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
+    /// Hash of the Pod spec in the template; absent for a CronJob. A workload with another hash has the new version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Whether Flux applies the workload. Another one is stopped because it mounts a volume of the application.
     pub in_inventory: bool,
 }
@@ -617,6 +620,7 @@ mod tests {
                 uid: "uid".to_owned(),
                 replicas: None,
                 suspend: None,
+                template: None,
                 in_inventory: true,
             }],
             ..UpgradePlan::default()

@@ -342,6 +342,7 @@ mod tests {
                 uid: "db-uid".to_owned(),
                 replicas: Some(3),
                 suspend: None,
+                template: Some("0123456789".to_owned()),
                 in_inventory: true,
             }],
         };

@@ -3,12 +3,15 @@
 //! First the source, then the Kustomizations, then the HelmRelease as soon as its live spec has the new version, and last the
 //! replica counts of workloads that are still at zero. In another order, the old version would run on data that the
 //! snapshots do not have.
+//!
+//! A workload whose template has the new version starts before the release is deployed: Helm may wait for its Pods, or run a
+//! hook that needs them.
 
 use api::{
     Reason, Verdict,
     apps::{
-        FluxKind, PlannedFluxObject, PushedCommit, ReconciledVersion, UpgradePhase, UpgradePlan,
-        UpgradeRequestStatus, VersionsBefore, upgrade_condition,
+        FluxKind, PlannedFluxObject, PlannedWorkload, PushedCommit, ReconciledVersion,
+        UpgradePhase, UpgradePlan, UpgradeRequestStatus, VersionsBefore, upgrade_condition,
     },
     claim::Claim,
     decide::{ConditionUpdate, Decision, Effect},
@@ -21,6 +24,7 @@ use super::{
     MAX_AGE, Request, UpgradeDecision, deletion,
     flux_target::REQUESTED_AT,
     git_commit,
+    scale_target::ScaleTarget,
     undo::{self, Resume},
 };
 use crate::{
@@ -211,6 +215,11 @@ impl<'a> View<'a> {
             return step;
         }
         if !self.is_deployed() {
+            let restores = self.restores(ScaleTarget::has_other_template);
+            if !restores.is_empty() {
+                let message = "restores the replica counts of workloads with the new version";
+                return restore(restores, message);
+            }
             let state = self.helm.map(|helm| &helm.flux);
             return Step::Wait(format!(
                 "waits until chart version {} is deployed{}",
@@ -218,13 +227,10 @@ impl<'a> View<'a> {
                 activity(state)
             ));
         }
-        let restores = self.restores();
+        let restores = self.restores(|_, _| true);
         if !restores.is_empty() {
-            return Step::Act {
-                claims: Vec::new(),
-                effects: restores,
-                message: "restores the replica counts that Flux has left at zero".to_owned(),
-            };
+            let message = "restores the replica counts that Flux has left at zero";
+            return restore(restores, message);
         }
         Step::Finish(self.missing())
     }
@@ -255,8 +261,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the effects that restore the scale of workloads that are still at zero, once.
-    fn restores(&self) -> Vec<Effect> {
+    /// Returns the effects that restore the scale of these workloads if they are still at zero, once.
+    fn restores(&self, is_chosen: impl Fn(&ScaleTarget, &PlannedWorkload) -> bool) -> Vec<Effect> {
         if self.request.stored.replicas_restored_at.is_some() {
             return Vec::new();
         }
@@ -264,7 +270,8 @@ impl<'a> View<'a> {
         workloads
             .filter_map(|planned| {
                 let live = self.request.world.workload(planned)?;
-                live.needs_restore(planned).then(|| live.restore(planned))
+                let is_needed = live.needs_restore(planned) && is_chosen(live, planned);
+                is_needed.then(|| live.restore(planned))
             })
             .collect()
     }
@@ -444,6 +451,14 @@ impl<'a> View<'a> {
             message,
         });
         git_commit::job_deletions(request).fold(decision, Decision::with)
+    }
+}
+
+fn restore(effects: Vec<Effect>, message: &str) -> Step {
+    Step::Act {
+        claims: Vec::new(),
+        effects,
+        message: message.to_owned(),
     }
 }
 

@@ -11,7 +11,10 @@ use git::{
 };
 use pods::Rollout;
 
-use super::fixtures::{app_world, at, helm, member, source, workload};
+use super::{
+    fixtures::{app_world, at, helm, member, source, workload},
+    objects::bump,
+};
 use crate::{
     flux::{FluxCondition, KustomizationView, ReleaseEntry, ReleaseOutcome},
     object::ObjectKind,
@@ -56,6 +59,8 @@ pub(super) enum Apply {
     NoEffect,
     /// Helm deploys the old chart again.
     RolledBack,
+    /// The chart has no replica counts, and Helm waits for the Pods of the database.
+    Waiting,
     /// Helm fails, and Flux does not try again.
     Stalled,
     /// Helm fails, and Flux tries again.
@@ -264,11 +269,11 @@ impl Delivery {
             }
         }
         if is_active("helm-release") && self.requested != self.release.chart_version {
-            self.upgrade(now);
+            self.upgrade(world, now);
         }
     }
 
-    fn upgrade(&mut self, now: Timestamp) {
+    fn upgrade(&mut self, world: &mut UpgradeWorld, now: Timestamp) {
         let condition = |value: bool| FluxCondition {
             value: Some(value),
             reason: "UpgradeFailed".to_owned(),
@@ -283,12 +288,27 @@ impl Delivery {
                     self.outcome.remediated = Some(condition(true));
                 }
             }
-            Apply::Stalled | Apply::Failing => self.outcome.released = Some(condition(false)),
-            Apply::Deployed | Apply::NotFetched | Apply::NoEffect => {
-                self.release.version += 1;
-                self.release.chart_version.clone_from(&self.requested);
+            Apply::Waiting => {
+                let mut workloads = world.workloads.iter_mut();
+                let db = workloads.find(|one| one.name == "db").unwrap();
+                let template = Some(self.requested.clone());
+                if db.template != template {
+                    db.template = template;
+                    db.generation += 1;
+                    bump(&mut db.version);
+                }
+                if !db.is_at_zero() {
+                    self.deploy();
+                }
             }
+            Apply::Stalled | Apply::Failing => self.outcome.released = Some(condition(false)),
+            Apply::Deployed | Apply::NotFetched | Apply::NoEffect => self.deploy(),
         }
+    }
+
+    fn deploy(&mut self) {
+        self.release.version += 1;
+        self.release.chart_version.clone_from(&self.requested);
     }
 
     /// Shows the state in the views of the application.

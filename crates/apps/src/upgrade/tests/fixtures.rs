@@ -213,6 +213,7 @@ pub(super) fn scale_target(kind: ScalableKind, name: &str, scale: Scale) -> Scal
         version: "1".to_owned(),
         generation: 2,
         scale,
+        template: (kind != ScalableKind::CronJob).then(|| "1.0.0".to_owned()),
         deletes_claims: false,
         is_deleting: false,
         scale_managers: Vec::new(),

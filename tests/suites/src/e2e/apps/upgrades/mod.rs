@@ -144,6 +144,11 @@ fn about_git_and_flux() -> Vec<Case> {
             reconcile::hook
         )),
         store(on_bench!(
+            "no-replicas",
+            "Helm waits for Pods of a chart without replica counts; they start before its action ends",
+            reconcile::no_replicas
+        )),
+        store(on_bench!(
             "remediated",
             "Helm's own rollback is reported within 10 s",
             reconcile::remediated
