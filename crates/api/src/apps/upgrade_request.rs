@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    upgrade_phase::UpgradePhase,
+    upgrade_phase::{PLAN_TIME, UpgradePhase},
     upgrade_status::{PhaseTimeouts, UpgradeRequestStatus, upgrade_condition},
 };
 use crate::{
@@ -92,6 +92,13 @@ pub struct TargetVersion {
 }
 
 impl UpgradeRequest {
+    /// Returns the longest time to make the plan.
+    #[must_use]
+    pub fn plan_time(&self) -> std::time::Duration {
+        let stored = self.status.as_ref().and_then(|status| status.plan_timeout);
+        stored.map_or(PLAN_TIME, std::time::Duration::from)
+    }
+
     /// Returns the timeouts of the plan, or the default ones before there is a plan.
     #[must_use]
     pub fn timeouts(&self) -> PhaseTimeouts {

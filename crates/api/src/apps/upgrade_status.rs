@@ -63,6 +63,9 @@ pub struct UpgradeRequestStatus {
     /// changes afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<UpgradePlan>,
+    /// Longest time to make the plan, from the ManagedApp. Default: 2 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_timeout: Option<Duration>,
     /// Time at which the plan was made. A plan that is approved after more than 10 minutes is made again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_at: Option<Time>,

@@ -182,6 +182,7 @@ pub(crate) fn as_upgrade(
     let status = UpgradeRequestStatus {
         phase: stored.phase.map(phase_before),
         plan: plan.map(|plan| plan.change),
+        plan_timeout: stored.plan_timeout,
         planned_at: None,
         approved: None,
         at_zero: stored.at_zero,
@@ -231,6 +232,7 @@ fn as_rollback(
     RollbackRequestStatus {
         phase: stored.phase,
         plan: stored.plan,
+        plan_timeout: status.plan_timeout,
         at_zero: status.at_zero,
         workloads_stopped_at: status.workloads_stopped_at,
         downtime: status.downtime,

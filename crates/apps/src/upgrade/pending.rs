@@ -2,7 +2,7 @@
 
 use api::{
     Reason, Verdict,
-    apps::{ROLLBACK_REQUEST, UPGRADE_REQUEST, UpgradePhase},
+    apps::{ROLLBACK_REQUEST, UPGRADE_REQUEST, UpgradePhase, UpgradeRequestStatus},
     claim::{Holder, Lock, LockStep},
     decide::{Decision, Effect, LiveRead},
 };
@@ -17,6 +17,20 @@ use super::{
 /// Decides about a request that has not begun.
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     let begin = || {
+        let plan_timeout = plan_timeout(request);
+        if plan_timeout != request.stored.plan_timeout {
+            // The deadline of the next phase is that of the stored status.
+            let status = UpgradeRequestStatus {
+                plan_timeout,
+                ..request.stored.clone()
+            };
+            return request.advance(
+                status,
+                UpgradePhase::Pending,
+                Reason::Planning,
+                "stores the time for the plan",
+            );
+        }
         request.advance(
             request.stored.clone(),
             UpgradePhase::Plan,
@@ -72,6 +86,12 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     } else {
         recover(request, &lost)
     }
+}
+
+/// Returns the time for the plan that the ManagedApp sets, if it is known.
+fn plan_timeout(request: &Request<'_>) -> Option<api::Duration> {
+    let state = request.world.app.as_ref()?;
+    state.app.spec.phase_timeouts.plan
 }
 
 /// Returns the oldest active request of the same application that is older than this one.
