@@ -1,19 +1,20 @@
-//! The upgrades and rollbacks of an application: reports them in the status of its ManagedApp, deletes old snapshots, and
-//! lets the cluster reclaim replaced volumes.
+//! The upgrades and rollbacks of an application: reports them in the status of its ManagedApp, deletes old snapshots, lets
+//! the cluster reclaim replaced volumes, and recovers the locks of requests that were removed by force.
 //!
 //! # Guarantees
 //! - No request reads this report.
+//! - A ManagedApp has a finalizer only while its deletion would have to wait.
 //! - A volume is reclaimed only if the stored status lists it for longer than the time in the spec, and no claim uses it.
 
 use std::collections::BTreeSet;
 
 use api::{
-    Phase, Reason, Timestamp,
+    Phase, Reason, Timestamp, Verdict,
     apps::{
-        ActiveOperation, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS,
+        ActiveOperation, AppPhase, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS,
         MAX_RETAINED_VOLUMES, ManagedApp, ManagedAppStatus, ROLLBACK_REQUEST, RestorePoint,
-        RetainedVolume, RollbackPhase, RollbackRequest, UPGRADE_REQUEST, UpgradeRequest,
-        reclaim_intent, rollback_condition,
+        RetainedVolume, RollbackPhase, RollbackRequest, SnapshotDeletion, UPGRADE_REQUEST,
+        UpgradePhase, UpgradeRequest, reclaim_intent, rollback_condition,
     },
     decide::{ConditionUpdate, Decision, Effect, Input, Target},
     time,
@@ -28,6 +29,7 @@ use crate::{
     },
     upgrade::{
         SOURCE_PVC,
+        recovery::{self, Locks},
         retention::{self, SnapshotSet},
         storage::SnapshotView,
     },
@@ -35,11 +37,21 @@ use crate::{
     world::AppWorld,
 };
 
+/// Finalizer of ManagedApps.
+pub const FINALIZER: &str = "managedapps.orchestrator.io/finalizer";
+
 /// Condition of a ManagedApp: its newest upgrade can be rolled back.
 pub const ROLLBACK_AVAILABLE: &str = "RollbackAvailable";
 
 /// Reason of a restore point without snapshots.
 const GIT_ONLY: &str = "GitOnly";
+
+/// Phases of a request that has changed nothing. Those of a rollback have the same names.
+const PREPARING: [UpgradePhase; 3] = [
+    UpgradePhase::Pending,
+    UpgradePhase::Plan,
+    UpgradePhase::Approval,
+];
 
 /// Reclaim policy of a volume that survives its claim.
 const RETAIN: &str = "Retain";
@@ -53,6 +65,10 @@ pub struct Operations {
     pub rollbacks: Vec<RollbackView>,
     /// The snapshots of each upgrade, also of deleted UpgradeRequests in the stored status.
     pub sets: Vec<SnapshotSet>,
+    /// Why the snapshots are not known, if a watch does not work.
+    pub unknown_snapshots: Option<String>,
+    /// The locks of the Flux objects of the application.
+    pub locks: Locks,
     /// Snapshots from which a claim is restored that is not bound yet.
     pub restoring: BTreeSet<(String, String)>,
     /// Volumes that rollbacks replaced, if they exist.
@@ -223,9 +239,6 @@ impl ReplacedVolume {
 }
 
 /// Adds the report, and the effects of the retention, to a decision about a ManagedApp.
-///
-/// # Guarantees
-/// The decision releases the object, so a ManagedApp never has a finalizer.
 pub(crate) fn report(
     input: &Input<'_, ManagedApp, AppWorld>,
     operations: &Operations,
@@ -241,9 +254,16 @@ pub(crate) fn report(
     status.retained_volumes = retained(&status.retained_volumes, operations, input.now);
     status.rejected_versions = rejected(&status.rejected_versions, operations);
     decision.conditions.push(condition(&decision.status));
+    if let Some(active) = decision.status.active_operation.clone() {
+        decision = operating(decision, &active);
+    }
+    let decision = held(input, operations, decision);
+    if let Some(recovered) = recovered(input, operations, &decision) {
+        return recovered;
+    }
     // An effect was rejected. It is repeated in the next reconciliation, and delays no report.
     if input.fault.is_some() {
-        return decision.remove_finalizer();
+        return decision;
     }
     let stored = input.object.status.clone().unwrap_or_default();
     let max_count = usize::try_from(spec.volume_snapshots.retention.max_count);
@@ -255,11 +275,86 @@ pub(crate) fn report(
     effects
         .chain(reclaims.unwrap_or_default())
         .fold(decision, Decision::with)
-        .remove_finalizer()
+}
+
+/// Reports a request that changes the application now. Until it has begun, only the health counts.
+fn operating(
+    mut decision: Decision<ManagedAppStatus>,
+    active: &ActiveOperation,
+) -> Decision<ManagedAppStatus> {
+    if PREPARING.iter().any(|phase| phase.name() == active.phase) {
+        return decision;
+    }
+    decision.phase = AppPhase::Operating;
+    if decision.verdict.reason != Reason::Ready {
+        let ActiveOperation {
+            kind, name, phase, ..
+        } = active;
+        let message = format!(
+            "{kind} '{name}' is in phase {phase}: {}",
+            decision.verdict.message
+        );
+        decision.verdict = Verdict::working(Reason::OperationActive, message);
+    }
+    decision
+}
+
+/// Keeps the finalizer while the deletion would have to wait: for a request that changes the application, or for snapshots.
+fn held(
+    input: &Input<'_, ManagedApp, AppWorld>,
+    operations: &Operations,
+    decision: Decision<ManagedAppStatus>,
+) -> Decision<ManagedAppStatus> {
+    let deletes = input.object.spec.snapshots_on_delete == SnapshotDeletion::Delete;
+    // After a start, the snapshots are not known for a moment. It is no reason for a finalizer, but one to keep it.
+    let is_unknown = operations.unknown_snapshots.is_some() && has_finalizer(input.object);
+    let has_snapshots = !operations.sets.is_empty() || is_unknown;
+    // A request that has changed nothing needs no application.
+    if decision.phase == AppPhase::Operating || (deletes && has_snapshots) {
+        decision
+    } else {
+        decision.remove_finalizer()
+    }
+}
+
+fn has_finalizer(app: &ManagedApp) -> bool {
+    let mut all = app.metadata.finalizers.iter().flat_map(|all| all.iter());
+    all.any(|one| one == FINALIZER)
+}
+
+/// Returns the decision that recovers locks of requests that were removed by force, or `None` if there are none. An active
+/// request of the application does it itself.
+pub(crate) fn recovered(
+    input: &Input<'_, ManagedApp, AppWorld>,
+    operations: &Operations,
+    decision: &Decision<ManagedAppStatus>,
+) -> Option<Decision<ManagedAppStatus>> {
+    let lost = operations.locks.lost();
+    // The older ManagedApp of two with the same objects recovers their locks.
+    let is_theirs = input.world.overlap.is_some() || decision.status.active_operation.is_some();
+    if lost.is_empty() || is_theirs {
+        return None;
+    }
+    let mut decision = decision.clone();
+    let meta = &input.object.metadata;
+    if !input.confirmed {
+        // A watch may lack a request that has just taken the lock, or the release of a lock.
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        decision.confirm = recovery::reads(lost, namespace);
+        return Some(decision);
+    }
+    let uid = meta.uid.as_deref().unwrap_or_default();
+    let (effects, message) = recovery::next(&lost, &operations.locks.workloads, uid);
+    decision.verdict = Verdict::working(Reason::LockRecovered, message);
+    if decision.phase == AppPhase::Ready {
+        decision.phase = AppPhase::Degraded;
+    }
+    let decision = effects.into_iter().fold(decision, Decision::with);
+    Some(decision.requeue_at(input.now))
 }
 
 /// Returns the oldest request that has not ended. A dry run changes nothing.
-fn active(operations: &Operations) -> Option<ActiveOperation> {
+pub(crate) fn active(operations: &Operations) -> Option<ActiveOperation> {
     let upgrades = operations.upgrades.iter();
     let upgrades = upgrades.map(|one| (UPGRADE_REQUEST.name(), &one.request));
     let rollbacks = operations.rollbacks.iter();

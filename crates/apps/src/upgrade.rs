@@ -23,6 +23,7 @@ mod health_check;
 mod pending;
 mod plan;
 mod reconcile;
+pub mod recovery;
 pub mod retention;
 pub(crate) mod return_plan;
 mod scale_down;

@@ -39,6 +39,7 @@ use crate::{decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{
     ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ScaleDownSetting,
+    SnapshotDeletion,
 };
 pub use operations::{
     ActiveOperation, ClaimRef, LastUpgrade, MAX_NAMED_CLAIMS, MAX_REJECTED_VERSIONS,

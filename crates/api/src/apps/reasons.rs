@@ -40,7 +40,7 @@ reasons! {
         "The message names the object and the cause. `orc why` follows it to the deepest blocker.";
 
     // UpgradeRequests: normal progress.
-    #[normal] OperationActive: "Another request of the application is active, or has locked one of its Flux objects.",
+    #[normal] OperationActive: "A request of the application is active, or has locked one of its Flux objects.",
         "Wait. The message names the request.";
     #[normal] Planning: "The operator checks the request and freezes the state of the application.",
         "Wait. The message names the blocker.";
@@ -60,7 +60,7 @@ reasons! {
         "Wait. The message names the workload.";
     #[normal] Undoing: "The operator returns the application to the state before the request.",
         "Wait. The message names the object, and the status has the reason of the failure.";
-    #[normal] LockRecovered: "An earlier request ended without an undo, because its finalizer was removed. The operator restores the replica counts from its lock and resumes Flux.",
+    #[normal] LockRecovered: "An earlier request ended without an undo, because its finalizer was removed. The next request, or the ManagedApp, restores the replica counts from its lock and resumes Flux.",
         "Nothing. Find out who removed the finalizer of the request that the message names.";
     #[normal] FluxSuspended: "Flux has confirmed that it is suspended, and the request holds the locks.",
         "Nothing.";

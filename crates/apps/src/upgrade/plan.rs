@@ -170,6 +170,14 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
             format!("ManagedApp '{}' does not exist", request.app_name()),
         )));
     };
+    // The ManagedApp waits for its active requests, so another one would keep it.
+    if state.app.metadata.deletion_timestamp.is_some() {
+        let name = request.app_name();
+        return rejected(
+            Reason::AppNotFound,
+            format!("ManagedApp '{name}' is being deleted"),
+        );
+    }
     let observed = healthy(request, state)?;
     let flux_objects = flux_objects(request, state)?;
     let chart = chart(request, state)?;
@@ -249,6 +257,7 @@ fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
 pub(super) fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
     let mut app = (*state.app).clone();
     app.status = None;
+    app.metadata.deletion_timestamp = None;
     let judged = crate::decide::decide(&Input {
         object: &app,
         world: &state.world,
@@ -264,7 +273,10 @@ pub(super) fn healthy(request: &Request<'_>, state: &AppState) -> Result<Managed
     match judged.phase {
         AppPhase::Ready => Ok(judged.status),
         AppPhase::Pending if request.object.spec.allow_unhealthy => Ok(judged.status),
-        AppPhase::Pending => Err(NoPlan::Wait(problem())),
+        // No request and no deletion is judged here.
+        AppPhase::Pending | AppPhase::Operating | AppPhase::Terminating => {
+            Err(NoPlan::Wait(problem()))
+        }
         AppPhase::Degraded if is_about_health && request.object.spec.allow_unhealthy => {
             Ok(judged.status)
         }

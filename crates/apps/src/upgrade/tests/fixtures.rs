@@ -183,7 +183,7 @@ pub(super) fn app_world() -> AppWorld {
     }
 }
 
-pub(super) fn flux_target(kind: FluxKind, uid: &str, suspend: Option<bool>) -> FluxTarget {
+pub(crate) fn flux_target(kind: FluxKind, uid: &str, suspend: Option<bool>) -> FluxTarget {
     FluxTarget {
         kind,
         namespace: "shop".to_owned(),
@@ -204,7 +204,7 @@ pub(super) fn flux_target(kind: FluxKind, uid: &str, suspend: Option<bool>) -> F
     }
 }
 
-pub(super) fn scale_target(kind: ScalableKind, name: &str, scale: Scale) -> ScaleTarget {
+pub(crate) fn scale_target(kind: ScalableKind, name: &str, scale: Scale) -> ScaleTarget {
     ScaleTarget {
         kind,
         namespace: "shop".to_owned(),

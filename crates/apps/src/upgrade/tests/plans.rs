@@ -225,6 +225,14 @@ fn a_request_is_rejected_before_any_change() {
             |world| with_source(world, |source| source.is_suspended = true),
             "AlreadySuspended",
         ),
+        (
+            |world| {
+                let state = world.app.as_mut().unwrap();
+                let meta = &mut std::sync::Arc::make_mut(&mut state.app).metadata;
+                meta.deletion_timestamp = Some(epoch());
+            },
+            "AppNotFound",
+        ),
         // The watches do not have these objects yet. After two minutes, the request is rejected.
         (|world| world.volumes.clear(), "PlanTimeout"),
         (|world| world.workloads.clear(), "PlanTimeout"),
@@ -245,6 +253,10 @@ fn a_request_is_rejected_before_any_change() {
             "{reason}"
         );
     }
+}
+
+fn epoch() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(api::Timestamp::UNIX_EPOCH)
 }
 
 /// R30: an application without a volume would be upgraded without protection.

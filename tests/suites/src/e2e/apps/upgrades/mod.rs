@@ -190,8 +190,13 @@ fn about_git_and_flux() -> Vec<Case> {
         )),
         store(on_bench!(
             "finalizer-removed",
-            "the next request restores the replica counts from the lock of a removed one",
+            "the ManagedApp restores the replica counts from the lock of a removed request",
             stop::removed
+        )),
+        store(on_bench!(
+            "deleted-app",
+            "a deleted ManagedApp waits for its request, and then deletes its snapshots",
+            stop::deleted_app
         )),
         store(on_bench!(
             "stuck-pod",
