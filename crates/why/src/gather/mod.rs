@@ -13,13 +13,14 @@ mod app;
 mod details;
 mod installation;
 mod read;
+mod request;
 mod tenant;
 
 use std::{fmt, time::Duration};
 
 use api::{
     Timestamp,
-    apps::MANAGED_APP,
+    apps::{MANAGED_APP, ROLLBACK_REQUEST, UPGRADE_REQUEST},
     kinds::{self, KindRow, OperatorRow},
     names,
     tasks::{AGENT, DOCS_RUN, TASK_RUN},
@@ -37,8 +38,8 @@ use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
 use crate::world::{
-    AgentView, AppView, JobView, Meta, ObjectRef, ObjectView, PodView, RunView, TenantView,
-    Unreadable, World,
+    AgentView, AppView, JobView, Meta, ObjectRef, ObjectView, PodView, RequestView, RunView,
+    TenantView, Unreadable, World,
 };
 use read::{List, Read, Reader};
 
@@ -213,9 +214,14 @@ pub async fn gather(
             let app = ours(&reader, kind, &target.name).await?;
             world.app = Some(AppView::read(&app.ok_or_else(missing)?));
         }
-        TargetKind::Other(_) => {
+        TargetKind::Other(row) => {
             let found = ours(&reader, kind, &target.name).await?;
-            world.object = Some(ObjectView::read(kind, &found.ok_or_else(missing)?));
+            let found = found.ok_or_else(missing)?;
+            if [UPGRADE_REQUEST, ROLLBACK_REQUEST].contains(row) {
+                world.request = Some(RequestView::read(kind, &found));
+            } else {
+                world.object = Some(ObjectView::read(kind, &found));
+            }
         }
         TargetKind::Job => {
             let job = reader.get(reader.here::<Job>(), &target.name).await;
@@ -237,6 +243,8 @@ pub async fn gather(
     if let Some(tenant) = &world.tenant {
         reader.namespace.clone_from(&tenant.namespace);
         Box::pin(tenant::around(&reader, &mut world, operator)).await;
+    } else if world.request.is_some() {
+        Box::pin(request::around(&mut reader, &mut world, operator)).await;
     } else if world.app.is_some() {
         Box::pin(app::around(&mut reader, &mut world, operator)).await;
     } else {

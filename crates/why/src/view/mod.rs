@@ -18,6 +18,7 @@ mod apps;
 mod core;
 mod crd;
 mod ours;
+mod requests;
 mod tenants;
 
 use api::{names, status::bounded};

@@ -23,6 +23,8 @@ mod leader;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod requests;
+#[cfg(test)]
 mod stopped;
 #[cfg(test)]
 mod tenant_build;
