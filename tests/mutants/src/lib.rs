@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// The catalog's classes that code of the engine, of the tasks or of the tenants can break. The last five are
+    /// The catalog's classes that code of the engine or of an operator can break. The last five are
     /// promises that the catalog does not list. Three of its classes have no mutant: path traversal in file names,
     /// huge numbers, and YAML and gzip bombs. References to another namespace are part of "cross-namespace owner".
     const CLASSES: &[&str] = &[

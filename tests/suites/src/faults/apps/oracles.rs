@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::names;
+use api::{Timestamp, names};
 use serde_json::{Map, Value};
 use testkit::{
     audit::Entry,
@@ -53,6 +53,10 @@ pub(super) fn judge(evidence: &Evidence<'_>, play: &Play) -> Vec<Violation> {
         (Oracle::NothingLeft, view.at_zero()),
         (Oracle::TrueAtEveryInstant, view.other_fields()),
         (Oracle::OneEffect, dry_run(play, evidence.audit)),
+        (Oracle::TrueAtEveryInstant, view.unconfirmed()),
+        (Oracle::TrueAtEveryInstant, view.resumed_early()),
+        (Oracle::TrueAtEveryInstant, view.written_snapshots()),
+        (Oracle::OneEffect, view.unintended_commits()),
     ];
     let violations = said.into_iter().flat_map(|(oracle, words)| {
         let few = words.into_iter().take(MOST);
@@ -174,6 +178,9 @@ impl<'a> View<'a> {
                     words.push(format!("{name} StatefulSet '{}' is not ready", set.name));
                 }
             }
+            if let Some(short) = too_short(&one.object["status"]) {
+                words.push(format!("{name} {short}"));
+            }
         }
         words
     }
@@ -232,6 +239,111 @@ impl<'a> View<'a> {
         words
     }
 
+    /// False success "Suspend": a workload is stopped before the controllers of Flux have handled the suspension.
+    fn unconfirmed(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for versions in self.objects("statefulsets") {
+            let replicas = |one: &&Seen| one.object["spec"]["replicas"].as_i64();
+            let pairs = versions.windows(2);
+            let stopped = pairs.filter_map(|pair| match pair {
+                [before, after] if replicas(before) > Some(0) && replicas(after) == Some(0) => {
+                    Some(after)
+                }
+                _ => None,
+            });
+            for set in stopped {
+                let kinds = ["kustomizations", "helmreleases"].into_iter();
+                for flux in kinds.flat_map(|kind| self.before(kind, set.version)) {
+                    let requested = &flux.object["metadata"]["annotations"][REQUESTED_AT];
+                    let handled = &flux.object["status"]["lastHandledReconcileAt"];
+                    let is_suspended = flux.object["spec"]["suspend"] == true;
+                    if lock(flux).is_none() || !is_suspended || requested != handled {
+                        words.push(format!(
+                            "'{}' was stopped at version {}, and {}/{} had not confirmed its suspension",
+                            set.name, set.version, flux.resource, flux.name
+                        ));
+                    }
+                }
+            }
+        }
+        words
+    }
+
+    /// Pitfall 4: after the commit, the HelmRelease is resumed with the version of the request only.
+    fn resumed_early(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for versions in self.objects("helmreleases") {
+            for pair in versions.windows(2) {
+                let [before, after] = pair else { continue };
+                let Some(holder) = lock(before).filter(|_| lock(after).is_none()) else {
+                    continue;
+                };
+                let requests = [UPGRADES, ROLLBACKS].into_iter();
+                let mut requests = requests.flat_map(|kind| self.before(kind, after.version));
+                let Some(request) = requests.find(|one| one.uid == holder) else {
+                    continue;
+                };
+                let wanted = match request.resource.as_str() {
+                    UPGRADES => &request.object["spec"]["targetVersion"]["chart"],
+                    _ => &request.object["status"]["plan"]["change"]["chart"]["to"],
+                };
+                let version = &after.object["spec"]["chart"]["spec"]["version"];
+                if request.object["status"]["phase"] == "Reconcile" && version != wanted {
+                    words.push(format!(
+                        "HelmRelease '{}' was resumed with version {version}, wanted {wanted}",
+                        after.name
+                    ));
+                }
+            }
+        }
+        words
+    }
+
+    /// False success "Snapshot": a snapshot is created while a Pod mounts the claim.
+    fn written_snapshots(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for versions in self.objects("volumesnapshots") {
+            let Some(first) = versions.first().filter(|one| one.change == Change::Added) else {
+                continue;
+            };
+            let claim = &first.object["spec"]["source"]["persistentVolumeClaimName"];
+            for pod in self.before("pods", first.version) {
+                let volumes = pod.object["spec"]["volumes"].as_array();
+                let mounts = volumes.is_some_and(|all| {
+                    all.iter()
+                        .any(|one| one["persistentVolumeClaim"]["claimName"] == *claim)
+                });
+                let phase = pod.object["status"]["phase"].as_str().unwrap_or_default();
+                if mounts && !["Succeeded", "Failed"].contains(&phase) {
+                    words.push(format!(
+                        "VolumeSnapshot '{}' was created while Pod '{}' mounts its claim",
+                        first.name, pod.name
+                    ));
+                }
+            }
+        }
+        words
+    }
+
+    /// The Job that pushes is created after the intent is stored.
+    fn unintended_commits(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for versions in self.objects("jobs") {
+            let first = versions.first().filter(|one| one.change == Change::Added);
+            let Some(job) = first.filter(|one| one.name.contains("-commit")) else {
+                continue;
+            };
+            let requests = [UPGRADES, ROLLBACKS].into_iter();
+            let mut requests = requests.flat_map(|kind| self.before(kind, job.version));
+            let owner = requests.find(|one| job.label(names::UID) == Some(&one.uid));
+            let is_stored = owner.is_none_or(|one| one.object["status"]["intent"].is_string());
+            if !is_stored {
+                words.push(format!("Job '{}' has no stored intent", job.name));
+            }
+        }
+        words
+    }
+
     /// OA5: no workload is at zero after a request has ended, unless another one is active.
     fn at_zero(&self) -> Vec<String> {
         let mut words = Vec::new();
@@ -276,6 +388,32 @@ impl<'a> View<'a> {
         }
         words
     }
+}
+
+/// Returns why a success came too early: the application was not healthy for the time of the plan.
+fn too_short(status: &Value) -> Option<String> {
+    let timeouts = [
+        "/plan/timeouts/stableFor",
+        "/plan/change/timeouts/stableFor",
+    ];
+    let wanted = timeouts
+        .iter()
+        .find_map(|path| status.pointer(path)?.as_str())?;
+    let since = status["evidence"]["healthySince"].as_str()?;
+    let conditions = status["conditions"].as_array()?;
+    let succeeded = conditions.iter().find(|one| one["type"] == "Succeeded")?;
+    let until = succeeded["lastTransitionTime"].as_str()?;
+    let times = (since.parse::<Timestamp>(), until.parse::<Timestamp>());
+    let (Ok(since), Ok(until)) = times else {
+        return Some(format!("its times cannot be read: {since}, {until}"));
+    };
+    let Ok(wanted) = wanted.parse::<api::Duration>() else {
+        return Some(format!("its plan has the time '{wanted}'"));
+    };
+    let healthy = until.as_second() - since.as_second();
+    let wanted = Duration::from(wanted).as_secs();
+    let is_short = u64::try_from(healthy).is_ok_and(|healthy| healthy < wanted);
+    is_short.then(|| format!("was healthy for {healthy} s, wanted {wanted} s"))
 }
 
 fn is_request(seen: &Seen) -> bool {

@@ -25,6 +25,9 @@ struct Course {
     play: Play,
 }
 
+/// Something that goes wrong in a play that is right otherwise.
+type Fault = fn(&mut Course);
+
 fn condition(kind: &str, value: &str) -> Value {
     json!({ "type": kind, "status": value })
 }
@@ -156,9 +159,8 @@ fn an_upgrade_that_is_right_breaks_no_promise() {
 
 #[test]
 fn each_broken_promise_is_reported() {
-    type Change = fn(&mut Course);
     // Columns: what goes wrong, a part of the words.
-    let table: [(Change, &str); 11] = [
+    let table: [(Fault, &str); 11] = [
         (
             |course| {
                 let last = course.seen.pop().unwrap();
@@ -252,6 +254,89 @@ fn each_broken_promise_is_reported() {
             said.iter().any(|words| words.contains(expected)),
             "{expected}: {said:?}"
         );
+    }
+}
+
+/// A stop before the confirmation of Flux, an early resume, a snapshot of a running program, and a push without an intent.
+#[test]
+fn each_step_out_of_order_is_reported() {
+    let table: [(Fault, &str); 4] = [
+        (
+            |course| {
+                course.helm(10, "2.0.0", Some("up"));
+                let last = course.seen.last_mut().unwrap();
+                let object = Arc::make_mut(&mut last.object);
+                object["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"] = json!("t");
+                course.set(11, 0, 0);
+                course.set(12, 1, 1);
+            },
+            "had not confirmed its suspension",
+        ),
+        (
+            |course| {
+                course.see(
+                    10,
+                    "upgraderequests",
+                    "up",
+                    json!({
+                        "spec": { "targetVersion": { "chart": "2.0.0" } },
+                        "status": { "phase": "Reconcile" },
+                    }),
+                );
+                course.helm(11, "1.0.0", Some("up"));
+                course.helm(12, "1.0.0", None);
+            },
+            "was resumed with version",
+        ),
+        (
+            |course| {
+                let volumes = json!([{ "persistentVolumeClaim": { "claimName": "data" } }]);
+                let pod =
+                    json!({ "spec": { "volumes": volumes }, "status": { "phase": "Running" } });
+                course.see(10, "pods", "app-store-0", pod);
+                let source = json!({ "persistentVolumeClaimName": "data" });
+                course.see(
+                    11,
+                    "volumesnapshots",
+                    "s",
+                    json!({ "spec": { "source": source } }),
+                );
+                course.seen.last_mut().unwrap().change = Change::Added;
+            },
+            "was created while Pod",
+        ),
+        (
+            |course| {
+                let labels = json!({ "labels": { names::UID: "up" } });
+                course.see(10, "jobs", "up-commit", json!({ "metadata": labels }));
+                course.seen.last_mut().unwrap().change = Change::Added;
+            },
+            "has no stored intent",
+        ),
+    ];
+    for (change, expected) in table {
+        let mut course = Course::right();
+        change(&mut course);
+        let said = course.said();
+        assert!(
+            said.iter().any(|words| words.contains(expected)),
+            "{expected}: {said:?}"
+        );
+    }
+}
+
+/// S1.10: an application must be healthy for the time of the plan.
+#[test]
+fn a_success_that_comes_too_early_is_reported() {
+    for (until, expected) in [("00:00:10", 0), ("00:00:01", 1)] {
+        let mut course = Course::right();
+        let last = course.seen.last_mut().unwrap();
+        let object = Arc::make_mut(&mut last.object);
+        object["status"]["plan"] = json!({ "timeouts": { "stableFor": "2s" } });
+        object["status"]["evidence"] = json!({ "healthySince": "2030-01-01T00:00:00Z" });
+        object["status"]["conditions"][0]["lastTransitionTime"] =
+            json!(format!("2030-01-01T{until}Z"));
+        assert_eq!(course.said().len(), expected, "{until}");
     }
 }
 
