@@ -466,3 +466,19 @@ fn a_managed_app_names_its_request() {
     let found = why::explain(&Site::new(recovered).0);
     assert_eq!(deepest(&found), "HelmRelease shop/shop");
 }
+
+/// The page for users has a section for each reason of a request.
+#[test]
+fn each_reason_of_a_request_is_on_the_page_for_users() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = page.join("../../docs/troubleshoot/upgrades.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for reason in api::apps::OPERATOR.reasons {
+        let name = reason.name();
+        let is_known = match OF_CONDITIONS.contains(&name) {
+            true => page.contains(&format!("`{name}`")),
+            false => page.contains(&format!("### {name}\n")),
+        };
+        assert!(is_known, "{name}");
+    }
+}
