@@ -35,8 +35,13 @@ pub async fn request_upgrade(
     name: Option<&str>,
     spec: UpgradeRequestSpec,
 ) -> Result<UpgradeRequest, Error> {
-    let parts = [&*spec.managed_app_ref.name, &*spec.target_version.chart];
-    let meta = metadata(name, &parts.join("-"));
+    let app = &spec.managed_app_ref.name;
+    // Images have characters that a name must not have.
+    let start = match &spec.target_version.chart {
+        Some(chart) => format!("{app}-{chart}"),
+        None => format!("{app}-images"),
+    };
+    let meta = metadata(name, &start);
     let mut request = UpgradeRequest::new("", spec);
     request.metadata = meta;
     create(client, namespace, &UPGRADE_REQUEST, &request).await

@@ -14,7 +14,7 @@ use api::{
         ActiveOperation, AppPhase, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS,
         MAX_RETAINED_VOLUMES, ManagedApp, ManagedAppStatus, ROLLBACK_REQUEST, RestorePoint,
         RetainedVolume, RollbackPhase, RollbackRequest, SnapshotDeletion, UPGRADE_REQUEST,
-        UpgradePhase, UpgradeRequest, reclaim_intent, rollback_condition,
+        UpgradePhase, UpgradePlan, UpgradeRequest, reclaim_intent, rollback_condition,
     },
     decide::{ConditionUpdate, Decision, Effect, Input, Target},
     time,
@@ -28,7 +28,7 @@ use crate::{
         volume::{ORIGINAL_POLICY, VOLUME},
     },
     upgrade::{
-        SOURCE_PVC,
+        SOURCE_PVC, images,
         recovery::{self, Locks},
         retention::{self, SnapshotSet},
         storage::SnapshotView,
@@ -124,6 +124,9 @@ pub struct UpgradeView {
     pub from: Option<String>,
     /// Version to which the request upgrades.
     pub to: String,
+    /// Images that the Pod templates have as long as the version is that of the upgrade. `None` if the version of the chart
+    /// shows it.
+    pub images: Option<Vec<String>>,
     /// Whether the commit is on the branch.
     pub is_committed: bool,
     /// Number of snapshots in its status.
@@ -141,11 +144,13 @@ impl UpgradeView {
         let status = upgrade.status.clone().unwrap_or_default();
         let request = RequestView::new(&upgrade.metadata, status.phase, upgrade.spec.dry_run);
         let objection = available::objection(&request.name, Some(upgrade), snapshots);
+        let plan = status.plan.as_ref();
         let taken = status.snapshots.iter();
         let taken = taken.filter_map(|one| Some(one.taken_at.as_ref()?.0));
         Self {
-            from: status.plan.as_ref().map(|plan| plan.chart.from.clone()),
-            to: upgrade.spec.target_version.chart.clone(),
+            from: plan.map(|plan| plan.versions().from),
+            to: upgrade.spec.target_version.to_string(),
+            images: plan.and_then(new_images),
             is_committed: status.commit.is_some(),
             snapshots: status.snapshots.len(),
             taken_at: taken.min(),
@@ -153,6 +158,14 @@ impl UpgradeView {
             request,
         }
     }
+}
+
+/// Returns the new images, if the chart stays the same. Helm may return the Pod templates after a failure while the version
+/// in Git stays, so they show nothing about an application with a HelmRelease.
+fn new_images(plan: &UpgradePlan) -> Option<Vec<String>> {
+    let images = plan.images.iter().filter(|_| !plan.has_release());
+    let images = images.map(|image| image.to.clone()).collect();
+    (!plan.changes_chart()).then_some(images)
 }
 
 /// A RollbackRequest.
@@ -182,7 +195,7 @@ impl RollbackView {
         });
         let has_succeeded = status.phase == Some(RollbackPhase::Succeeded);
         let has_changed = has_succeeded && !rollback.spec.dry_run;
-        let version = plan.map(|plan| plan.change.chart.from.clone());
+        let version = plan.map(|plan| plan.change.versions().from);
         Self {
             request: RequestView::new(&rollback.metadata, status.phase, rollback.spec.dry_run),
             upgrade: rollback.spec.upgrade_request_ref.name.clone(),
@@ -246,11 +259,14 @@ pub(crate) fn report(
 ) -> Decision<ManagedAppStatus> {
     let spec = &input.object.spec;
     let helm = input.world.release();
-    let live = helm.and_then(|helm| helm.requested.as_deref());
+    let live = Live {
+        chart: helm.and_then(|helm| helm.requested.as_deref()),
+        images: images::live(&input.world.discovery),
+    };
     let status = &mut decision.status;
     status.active_operation = active(operations);
     status.last_upgrade = last_upgrade(operations);
-    status.restore_points = restore_points(&status.restore_points, operations, live);
+    status.restore_points = restore_points(&status.restore_points, operations, &live);
     status.retained_volumes = retained(&status.retained_volumes, operations, input.now);
     status.rejected_versions = rejected(&status.rejected_versions, operations);
     decision.conditions.push(condition(&decision.status));
@@ -382,7 +398,7 @@ fn last_upgrade(operations: &Operations) -> Option<LastUpgrade> {
 fn restore_points(
     stored: &[RestorePoint],
     operations: &Operations,
-    live: Option<&str>,
+    live: &Live<'_>,
 ) -> Vec<RestorePoint> {
     let upgrades = operations.upgrades.iter();
     let committed = upgrades.filter(|one| one.is_committed && !one.request.is_active);
@@ -413,9 +429,21 @@ fn restore_points(
     newest.take(MAX_RESTORE_POINTS).collect()
 }
 
+/// The live version of an application.
+struct Live<'a> {
+    /// Version of the chart that the HelmRelease requests.
+    chart: Option<&'a str>,
+    /// Images in the Pod templates.
+    images: BTreeSet<&'a str>,
+}
+
 /// Returns the restore point of an upgrade. Another live version than that of the upgrade may have changed the data.
-fn restore_point(upgrade: &UpgradeView, live: Option<&str>) -> RestorePoint {
-    let is_live = live.is_some_and(|live| live == upgrade.to || exact(live) == exact(&upgrade.to));
+fn restore_point(upgrade: &UpgradeView, live: &Live<'_>) -> RestorePoint {
+    let is_live = match (&upgrade.images, live.chart) {
+        (Some(images), _) => images.iter().all(|image| live.images.contains(&**image)),
+        (None, Some(chart)) => chart == upgrade.to || exact(chart) == exact(&upgrade.to),
+        (None, None) => false,
+    };
     let objection = upgrade.objection.map(Reason::name);
     let changed = Reason::VersionChangedInGit.name();
     let objection = objection.or((!is_live).then_some(changed));

@@ -20,6 +20,7 @@ mod git_commit;
 mod git_plan;
 mod guard;
 mod health_check;
+pub(crate) mod images;
 mod pending;
 mod plan;
 mod reconcile;

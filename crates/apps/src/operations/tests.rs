@@ -41,6 +41,7 @@ fn upgrade(name: &str, created: i64) -> UpgradeView {
         request: request(name, created, "Succeeded", false),
         from: Some("1.0.0".to_owned()),
         to: "2.0.0".to_owned(),
+        images: None,
         is_committed: true,
         snapshots: 1,
         taken_at: Some(at(created)),

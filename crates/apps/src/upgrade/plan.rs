@@ -19,7 +19,7 @@ use super::{
     Request, UpgradeDecision, approval, commit_job,
     flux_target::FluxTarget,
     git_plan::{self, GitStep},
-    selection,
+    images, selection,
     snapshot::MAX_SOURCE_BYTES,
     storage::{SnapshotClass, Snapshots, VolumeState},
     world::AppState,
@@ -76,9 +76,10 @@ fn next(request: &Request<'_>) -> UpgradeDecision {
     let frozen =
         freeze(request).and_then(
             |(plan, state)| match git_plan::step(request, state, &plan) {
-                GitStep::Planned(commit, warnings) => Ok(Next::Store(Box::new(UpgradePlan {
-                    commit: *commit,
-                    warnings: [plan.warnings.clone(), warnings].concat(),
+                GitStep::Planned(change) => Ok(Next::Store(Box::new(UpgradePlan {
+                    commit: change.commit,
+                    images: change.images,
+                    warnings: [plan.warnings.clone(), change.warnings].concat(),
                     ..plan
                 }))),
                 GitStep::Create(job) => Ok(Next::Create(job)),
@@ -143,9 +144,8 @@ pub(super) fn job_deletion(request: &Request<'_>) -> Option<Effect> {
 
 fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
     let summary = format!(
-        "chart {} to {}: stops {} workloads, takes {} snapshots",
-        plan.chart.from,
-        plan.chart.to,
+        "{}: stops {} workloads, takes {} snapshots",
+        plan.summary(),
         plan.workloads.len(),
         plan.volumes.len()
     );
@@ -180,6 +180,10 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
     }
     let observed = healthy(request, state)?;
     let flux_objects = flux_objects(request, state)?;
+    let wanted = &request.object.spec.target_version;
+    let git = state.app.spec.git.as_ref();
+    let images = images::requested(request.app_name(), git, &wanted.images);
+    let images = images.map_err(NoPlan::Reject)?;
     let chart = chart(request, state)?;
     let objects = match &state.world.discovery {
         Discovery::Found(objects) => objects,
@@ -204,6 +208,7 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         revision: observed.git.map(|git| git.revision),
         release: observed.release,
         chart,
+        images,
         commit: PlannedCommit::default(),
         scale_down_policy: scale_down_policy(state),
         is_without_snapshots,
@@ -368,19 +373,27 @@ fn flux_object(live: &FluxTarget, has_parent: bool) -> Result<PlannedFluxObject,
     })
 }
 
-/// Returns the change of the version. The current one is that of the live object (R31).
+/// Returns the change of the version of the chart. The current one is that of the live object (R31). Both are the same if
+/// only images change.
 fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPlan> {
     let requested = state
         .world
         .release()
         .and_then(|helm| helm.requested.clone());
+    let wanted = &request.object.spec.target_version;
+    let unchanged = |version: String| VersionChange {
+        from: version.clone(),
+        to: version,
+    };
+    let Some(to) = wanted.chart.clone() else {
+        return Ok(unchanged(requested.unwrap_or_default()));
+    };
     let Some(from) = requested else {
         return rejected(
             Reason::SourceNotSupported,
             "the application has no HelmRelease with 'spec.chart.spec.version'".to_owned(),
         );
     };
-    let to = request.object.spec.target_version.chart.clone();
     let Some(current) = versions::exact(&from) else {
         return rejected(
             Reason::VersionIsRange,
@@ -388,6 +401,9 @@ fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPla
         );
     };
     if versions::exact(&to) == Some(current) {
+        if !wanted.images.is_empty() {
+            return Ok(unchanged(from));
+        }
         return rejected(
             Reason::NothingToChange,
             format!("the HelmRelease already requests version '{from}'"),

@@ -23,7 +23,7 @@ use serde_json::json;
 use super::{
     MAX_AGE, Request, UpgradeDecision, deletion,
     flux_target::REQUESTED_AT,
-    git_commit,
+    git_commit, images,
     scale_target::ScaleTarget,
     undo::{self, Resume},
 };
@@ -31,9 +31,10 @@ use crate::{
     discover::Problem,
     flux::{
         Attempt, DEPLOYED, FluxCondition, FluxObject, HelmReleaseView, KustomizationView,
-        SourceView, commit_of,
+        ReleaseEntry, SourceView, commit_of,
     },
     versions::exact,
+    world::Discovery,
 };
 
 /// Decides about a request in `Reconcile`, in deletion or not.
@@ -100,6 +101,7 @@ pub(super) struct View<'a> {
     source: Option<&'a SourceView>,
     kustomization: Option<&'a KustomizationView>,
     helm: Option<&'a HelmReleaseView>,
+    discovery: Option<&'a Discovery>,
 }
 
 impl<'a> View<'a> {
@@ -117,6 +119,7 @@ impl<'a> View<'a> {
             source: source.filter(|source| source.uid == plan.commit.source.uid),
             kustomization: live.and_then(|live| live.kustomization.present()),
             helm: live.and_then(|live| live.release()),
+            discovery: live.map(|live| &live.discovery),
         })
     }
 
@@ -164,7 +167,12 @@ impl<'a> View<'a> {
         is_ours || (self.has_new_source() && handled == Some(&self.token()))
     }
 
+    /// Returns whether Flux has applied the new version to its own objects. No object of Flux shows an image, so then the
+    /// revision counts.
     fn requests_new_version(&self) -> bool {
+        if !self.plan.changes_chart() {
+            return self.has_applied();
+        }
         let requested = self.helm.and_then(|helm| helm.requested.as_ref());
         requested == Some(&self.plan.chart.to)
     }
@@ -175,9 +183,58 @@ impl<'a> View<'a> {
         revision.and_then(commit_of) == Some(self.commit.id.as_str())
     }
 
-    /// Returns whether a release with the new chart is deployed. It is newer than the one before the upgrade.
+    /// Returns whether the Kustomization has applied a revision with the commit: its own one, or the one that the source
+    /// fetched after the push. Once it has, later revisions have the commit, too.
+    fn has_applied(&self) -> bool {
+        let applied = self.kustomization.and_then(|one| one.revision.as_ref());
+        let fetched = self.source.and_then(|source| source.revision.as_ref());
+        let is_latest = self.has_fetched() && applied.is_some() && applied == fetched;
+        self.request.stored.reconciled.is_some() || self.has_applied_commit() || is_latest
+    }
+
+    /// Returns whether a release with the new version is deployed. It is newer than the one before the upgrade.
     fn is_deployed(&self) -> bool {
-        self.newest_chart_is(&self.plan.chart.to)
+        if self.plan.changes_chart() {
+            return self.newest_chart_is(&self.plan.chart.to);
+        }
+        if !self.plan.has_release() {
+            let flux = self.kustomization.map(|one| &one.flux);
+            return flux.is_some_and(|flux| flux.attempt == Attempt::Applied);
+        }
+        let before = self.before.release_version.unwrap_or(0);
+        let newest = self.helm.and_then(|helm| helm.newest.as_ref());
+        newest.is_some_and(|newest| {
+            newest.status == DEPLOYED && newest.version > before && self.has_other_values(newest)
+        })
+    }
+
+    /// Returns whether a release has other values than that of the plan. For a rollback, Helm may have deployed the release
+    /// of the plan already.
+    fn has_other_values(&self, newest: &ReleaseEntry) -> bool {
+        let before = self.plan.release.as_ref();
+        before.is_none_or(|before| {
+            before.version == newest.version || before.config_digest != newest.config_digest
+        })
+    }
+
+    /// Returns the first new image that no Pod template has.
+    fn missing_image(&self) -> Option<String> {
+        let discovery = self.discovery?;
+        images::missing(self.plan, discovery).map(str::to_owned)
+    }
+
+    /// Returns whether Helm has nothing to deploy although the Kustomization has applied the commit: the release has the
+    /// same values.
+    fn has_same_values(&self) -> bool {
+        let newest = self.helm.and_then(|helm| helm.newest.as_ref());
+        let version = newest.map(|newest| newest.version);
+        !self.plan.changes_chart()
+            && self.has_applied()
+            && version.is_some()
+            && version == self.before.release_version
+            && self.helm.is_some_and(|helm| {
+                settled(&helm.flux).is_none() && helm.flux.attempt == Attempt::Applied
+            })
     }
 
     fn newest_chart_is(&self, version: &str) -> bool {
@@ -204,8 +261,8 @@ impl<'a> View<'a> {
         if !self.requests_new_version() {
             let state = self.kustomization.map(|one| &one.flux);
             return Step::Wait(format!(
-                "waits until the Kustomization applies version {}{}",
-                self.plan.chart.to,
+                "waits until the Kustomization applies {}{}",
+                self.plan.target(),
                 activity(state)
             ));
         }
@@ -220,10 +277,13 @@ impl<'a> View<'a> {
                 let message = "restores the replica counts of workloads with the new version";
                 return restore(restores, message);
             }
-            let state = self.helm.map(|helm| &helm.flux);
+            let state = match self.helm {
+                Some(helm) => Some(&helm.flux),
+                None => self.kustomization.map(|one| &one.flux),
+            };
             return Step::Wait(format!(
-                "waits until chart version {} is deployed{}",
-                self.plan.chart.to,
+                "waits until {} is deployed{}",
+                self.plan.target(),
                 activity(state)
             ));
         }
@@ -301,7 +361,10 @@ impl<'a> View<'a> {
                 format!("HelmRelease '{name}': {}: {}", found.reason, found.message),
             ));
         }
-        if self.newest_chart_is(&self.plan.chart.from) {
+        if self.has_same_values() {
+            return Some(self.without_effect(&format!("HelmRelease '{name}' has the same values")));
+        }
+        if self.plan.changes_chart() && self.newest_chart_is(&self.plan.chart.from) {
             return Some(Problem::new(
                 Reason::HelmRemediated,
                 format!(
@@ -325,30 +388,31 @@ impl<'a> View<'a> {
         let requested = self.helm.and_then(|helm| helm.requested.as_deref())?;
         let is_applied = kustomization.flux.attempt == Attempt::Applied;
         (is_applied && self.has_applied_commit()).then(|| {
-            Problem::new(
-                Reason::CommitHadNoEffect,
-                format!(
-                    "Kustomization '{}' applied commit {}, but the HelmRelease still requests version '{requested}'",
-                    kustomization.flux.name, self.commit.id
-                ),
-            )
+            let state = format!("the HelmRelease still requests version '{requested}'");
+            self.without_effect(&state)
         })
+    }
+
+    fn without_effect(&self, state: &str) -> Problem {
+        let kustomization = self.kustomization.map(|one| one.flux.name.to_string());
+        let message = format!(
+            "Kustomization '{}' applied commit {}, but {state}",
+            kustomization.unwrap_or_default(),
+            self.commit.id
+        );
+        Problem::new(Reason::CommitHadNoEffect, message)
     }
 
     /// Returns the first row of evidence that is missing, or `None` if Flux has applied the new version (R33). The
     /// condition `Ready` alone shows an earlier version.
     pub(super) fn missing(&self) -> Option<String> {
-        let (Some(kustomization), Some(helm)) = (self.kustomization, self.helm) else {
+        let Some(kustomization) = self.kustomization else {
             return Some("the objects of Flux are not known".to_owned());
         };
         let revision = kustomization.revision.as_ref();
         let is_new = revision.is_some() && revision != self.before.applied.as_ref();
         let is_ours = self.has_applied_commit() || self.requests_new_version();
         let before = "the revision before the upgrade";
-        let released = helm.outcome.released.as_ref();
-        let is_released = released.is_some_and(|one| is_true(&helm.flux, one));
-        let tested = helm.outcome.tested.as_ref();
-        let is_tested = tested.is_some_and(|one| is_true(&helm.flux, one));
         // Columns: whether the row holds, and its text.
         let rows = [
             (
@@ -364,6 +428,32 @@ impl<'a> View<'a> {
                 is_ours,
                 "the Kustomization has not applied the commit".to_owned(),
             ),
+        ];
+        let mut missing = rows.into_iter().filter(|(holds, _)| !holds);
+        let missing = missing.next().map(|(_, text)| text);
+        missing.or_else(|| self.missing_release()).or_else(|| {
+            Some(format!(
+                "no Pod template has image '{}'",
+                self.missing_image()?
+            ))
+        })
+    }
+
+    /// Returns the first row of evidence about the HelmRelease that is missing.
+    fn missing_release(&self) -> Option<String> {
+        if !self.plan.has_release() {
+            let is_missing = !self.is_deployed();
+            return is_missing.then(|| "the Kustomization has not applied its spec".to_owned());
+        }
+        let Some(helm) = self.helm else {
+            return Some("the HelmRelease is not known".to_owned());
+        };
+        let released = helm.outcome.released.as_ref();
+        let is_released = released.is_some_and(|one| is_true(&helm.flux, one));
+        let tested = helm.outcome.tested.as_ref();
+        let is_tested = tested.is_some_and(|one| is_true(&helm.flux, one));
+        // Columns: whether the row holds, and its text.
+        let rows = [
             (
                 settled(&helm.flux).is_none(),
                 describe("the HelmRelease", &helm.flux),
@@ -379,7 +469,11 @@ impl<'a> View<'a> {
             ),
             (
                 self.is_deployed(),
-                "the new chart version is not deployed".to_owned(),
+                if self.plan.changes_chart() {
+                    "the new chart version is not deployed".to_owned()
+                } else {
+                    "no release with the new images is deployed".to_owned()
+                },
             ),
         ];
         let mut missing = rows.into_iter().filter(|(holds, _)| !holds);
@@ -397,7 +491,7 @@ impl<'a> View<'a> {
                 let is_new = one.revision != self.before.applied && one.revision.is_some();
                 is_new && one.flux.attempt == Attempt::Applied
             });
-            return problem(if is_applied {
+            return problem(if is_applied && self.plan.changes_chart() {
                 Reason::CommitHadNoEffect
             } else {
                 Reason::ReconcileTimeout
@@ -410,7 +504,13 @@ impl<'a> View<'a> {
                 || matches!(helm.flux.attempt, Attempt::Failed(_))
         });
         let Some(helm) = failed else {
-            return problem(Reason::ReconcileTimeout);
+            // Without a HelmRelease, the Pod templates show the effect of the commit.
+            let applied = !self.plan.has_release() && self.is_deployed();
+            let image = self.missing_image().filter(|_| applied);
+            return match image {
+                Some(image) => self.without_effect(&format!("no Pod template has image '{image}'")),
+                None => problem(Reason::ReconcileTimeout),
+            };
         };
         match helm_error(helm) {
             Some(error) => Problem::new(
@@ -435,8 +535,8 @@ impl<'a> View<'a> {
             at: Time(time::whole(request.now)),
         });
         let message = format!(
-            "Flux has applied revision '{revision}' with chart version {}",
-            self.plan.chart.to
+            "Flux has applied revision '{revision}' with {}",
+            self.plan.target()
         );
         let mut decision = request.advance(
             status,

@@ -1,9 +1,22 @@
 //! Arguments of the commands about applications.
 
+use api::apps::ImageTag;
 use clap::Args;
 
 use super::WaitOptions;
 use crate::target;
+
+/// Parses an image with its new tag.
+fn image(text: &str) -> Result<ImageTag, String> {
+    let (name, tag) = text
+        .split_once('=')
+        .filter(|(name, tag)| !name.is_empty() && !tag.is_empty())
+        .ok_or_else(|| format!("'{text}' is not of the form IMAGE=TAG"))?;
+    Ok(ImageTag {
+        name: name.to_owned(),
+        tag: tag.to_owned(),
+    })
+}
 
 /// `upgrade`
 #[derive(Debug, Args)]
@@ -15,8 +28,11 @@ pub(crate) struct UpgradeApp {
     #[arg(value_name = "APP", value_parser = target::app)]
     pub(crate) app: String,
     /// Version of the chart to upgrade to
-    #[arg(long, value_name = "VERSION")]
-    pub(crate) chart: String,
+    #[arg(long, value_name = "VERSION", required_unless_present = "images")]
+    pub(crate) chart: Option<String>,
+    /// Image to upgrade, with its new tag. Can be repeated
+    #[arg(long = "image", value_name = "IMAGE=TAG", value_parser = image)]
+    pub(crate) images: Vec<ImageTag>,
     /// Name of the UpgradeRequest [default: APP-VERSION and a random ending]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

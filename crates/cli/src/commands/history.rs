@@ -95,16 +95,16 @@ fn table(requests: &[Object], now: Timestamp) -> Table {
 
 fn row(request: &Object, now: Timestamp) -> Vec<Cell> {
     let is_rollback = *request.name.kind == ROLLBACK_REQUEST;
-    let (from, to) = if is_rollback {
-        (
-            request.text("status.plan.change.chart.from"),
-            request.text("status.plan.change.chart.to"),
-        )
+    let plan = if is_rollback {
+        "status.plan.change"
     } else {
-        (
-            request.text("status.plan.chart.from"),
-            request.text("spec.targetVersion.chart"),
-        )
+        "status.plan"
+    };
+    let (from, to) = (version(request, plan, "from"), version(request, plan, "to"));
+    // A request that was rejected has no plan.
+    let to = match to.is_empty() {
+        true => request.text("spec.targetVersion.chart").to_owned(),
+        false => to,
     };
     let progress = request.progress.as_ref();
     let main = progress.and_then(|progress| progress.condition(SUCCEEDED));
@@ -122,6 +122,18 @@ fn row(request: &Object, now: Timestamp) -> Vec<Cell> {
         cell(to),
         cell(age(created(request), now)),
     ]
+}
+
+/// Returns a version of a plan: that of the chart if it changes, otherwise the images.
+fn version(request: &Object, plan: &str, side: &str) -> String {
+    let chart = |side: &str| request.text(&format!("{plan}.chart.{side}"));
+    if chart("from") != chart("to") {
+        return chart(side).to_owned();
+    }
+    let images = request.at(&format!("{plan}.images")).as_array();
+    let images = images.into_iter().flat_map(|all| all.iter());
+    let images = images.filter_map(|image| image[side].as_str());
+    images.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the lines about restore points.
@@ -203,6 +215,30 @@ mod tests {
             words.contains(&"1.0.0") && words.contains(&"2.0.0"),
             "{last}"
         );
+    }
+
+    #[test]
+    fn a_row_has_the_images_if_the_chart_stays_the_same() {
+        let images = json!([
+            { "name": "web", "from": "web:1", "to": "web:2" },
+            { "name": "db", "from": "db:5", "to": "db:6" },
+        ]);
+        let chart = |from: &str, to: &str| json!({ "from": from, "to": to });
+        // Columns: chart of the plan, version before.
+        for (chart, expected) in [
+            (Value::Null, "web:1, db:5"),
+            (chart("1.0.0", "1.0.0"), "web:1, db:5"),
+            (chart("1.0.0", "2.0.0"), "1.0.0"),
+        ] {
+            let plan = json!({ "chart": chart, "images": images });
+            let request = object(
+                &UPGRADE_REQUEST,
+                "a",
+                1,
+                &json!({ "status": { "plan": plan } }),
+            );
+            assert_eq!(version(&request, "status.plan", "from"), expected);
+        }
     }
 
     #[test]

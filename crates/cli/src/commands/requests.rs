@@ -22,6 +22,7 @@ pub(crate) async fn upgrade(verb: UpgradeApp, session: &mut Session<'_>) -> Resu
     let UpgradeApp {
         app,
         chart,
+        images,
         name,
         dry_run,
         skip_snapshot,
@@ -29,11 +30,16 @@ pub(crate) async fn upgrade(verb: UpgradeApp, session: &mut Session<'_>) -> Resu
         wait_options,
     } = verb;
     let server = session.server().await?;
-    let words = format!("upgrades ManagedApp '{app}' to chart {chart}");
+    let target = TargetVersion { chart, images };
+    let kind = match target.chart.is_some() {
+        true => "chart ",
+        false => "",
+    };
+    let words = format!("upgrades ManagedApp '{app}' to {kind}{target}");
     let about = ObjectName::new(&UPGRADE_REQUEST, name.as_deref().unwrap_or(&app));
     let spec = UpgradeRequestSpec {
         managed_app_ref: NamedRef { name: app },
-        target_version: TargetVersion { chart },
+        target_version: target,
         skip_snapshot,
         allow_unhealthy,
         dry_run,

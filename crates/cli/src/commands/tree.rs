@@ -210,14 +210,13 @@ fn of_request(request: &Object, paint: Paint) -> String {
         format!("{kind} {namespace}/{name}")
     };
     let mut branches: Vec<Branch> = Vec::new();
-    let (from, to) = (clean(&plan.chart.from), clean(&plan.chart.to));
     let pushed = commit.map_or_else(
         || "no commit yet".to_owned(),
         |commit| format!("commit {}", clean(&commit.id)),
     );
     let branch = clean(&plan.commit.branch);
     branches.push((
-        format!("chart {from} to {to}"),
+        clean(&plan.summary()).to_string(),
         vec![format!("{pushed}, branch '{branch}'")],
     ));
     for one in &plan.flux_objects {

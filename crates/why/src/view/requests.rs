@@ -45,7 +45,7 @@ impl RequestView {
         };
         if let Some(spec) = spec {
             view.app = text(&spec.managed_app_ref.name);
-            view.to = text(&spec.target_version.chart);
+            view.to = text(&spec.target_version.to_string());
         }
         view.with_plan(status.plan.as_ref())
     }
@@ -66,7 +66,7 @@ impl RequestView {
             return view;
         };
         view.app = text(&plan.app);
-        view.to = text(&plan.change.chart.to);
+        view.to = text(&plan.change.versions().to);
         view.with_plan(Some(&plan.change))
     }
 

@@ -608,7 +608,7 @@ impl Cluster {
             // Pitfall 4: what starts has the new version.
             let live = &self.real.workloads[index];
             let has_new_template = live.template.as_deref() == Some("2.0.0");
-            let is_deployed = self.delivery.release.chart_version == "2.0.0";
+            let is_deployed = self.delivery.deployed() == "2.0.0";
             assert!(has_new_template || is_deployed, "{}", target.name);
         }
         assert_eq!(subresource.is_some(), target.resource.kind != "CronJob");

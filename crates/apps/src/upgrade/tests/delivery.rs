@@ -17,7 +17,9 @@ use super::{
 };
 use crate::{
     flux::{FluxCondition, KustomizationView, ReleaseEntry, ReleaseOutcome},
+    health::Member,
     object::ObjectKind,
+    pod::AppPod,
     upgrade::{
         commit_step::{StepJob, StepState},
         flux_target::FluxTarget,
@@ -48,6 +50,17 @@ pub(super) enum Push {
     Blocked,
 }
 
+/// The object that an upgrade changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The version of the chart.
+    Chart,
+    /// The tag of an image in the values of the HelmRelease.
+    Values,
+    /// The tag of an image in manifests that a Kustomization applies. There is no HelmRelease.
+    Manifests,
+}
+
 /// The behavior of Flux to the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Apply {
@@ -72,11 +85,12 @@ pub(super) enum Apply {
 pub(super) struct Delivery {
     pub(super) push: Push,
     pub(super) apply: Apply,
+    pub(super) subject: Subject,
     /// Version on the branch.
     pub(super) version: String,
     /// UIDs in the trailers of the commits on the branch.
     pub(super) commits: Vec<String>,
-    /// Version in the live HelmRelease.
+    /// Version in the live HelmRelease or in the live manifests.
     pub(super) requested: String,
     pub(super) release: ReleaseEntry,
     revision: String,
@@ -100,6 +114,7 @@ impl Delivery {
         Self {
             push,
             apply: Apply::Deployed,
+            subject: Subject::Chart,
             version: "1.0.0".to_owned(),
             commits: Vec::new(),
             requested: "1.0.0".to_owned(),
@@ -173,12 +188,22 @@ impl Delivery {
             return (report, String::new());
         }
         let base = Commit::parse(&id(1)).unwrap();
+        let (document, field_path) = match self.subject {
+            Subject::Chart => (DocumentRef::default(), "spec.chart.spec.version"),
+            Subject::Values | Subject::Manifests => {
+                let document = DocumentRef {
+                    kind: Some("Kustomization".to_owned()),
+                    ..DocumentRef::default()
+                };
+                (document, "images[0].newTag")
+            }
+        };
         let plan = Plan {
             base: base.clone(),
             edits: vec![PlannedEdit {
                 file: "apps/shop/release.yaml".to_owned(),
-                document: DocumentRef::default(),
-                field_path: "spec.chart.spec.version".to_owned(),
+                document,
+                field_path: field_path.to_owned(),
                 from: self.version.clone(),
                 to: "2.0.0".to_owned(),
                 line: 7,
@@ -268,7 +293,7 @@ impl Delivery {
                 self.requested.clone_from(&self.version);
             }
         }
-        if is_active("helm-release") && self.requested != self.release.chart_version {
+        if is_active("helm-release") && self.requested != *self.deployed() {
             self.upgrade(world, now);
         }
     }
@@ -308,7 +333,20 @@ impl Delivery {
 
     fn deploy(&mut self) {
         self.release.version += 1;
-        self.release.chart_version.clone_from(&self.requested);
+        if self.subject == Subject::Values {
+            self.release.config_digest = Some(self.requested.clone());
+        } else {
+            self.release.chart_version.clone_from(&self.requested);
+        }
+    }
+
+    /// Returns the version that the Pod templates have.
+    pub(super) fn deployed(&self) -> &str {
+        match self.subject {
+            Subject::Chart => &self.release.chart_version,
+            Subject::Values => self.release.config_digest.as_deref().unwrap_or("1.0.0"),
+            Subject::Manifests => &self.requested,
+        }
     }
 
     /// Shows the state in the views of the application.
@@ -325,7 +363,9 @@ impl Delivery {
         if let Some(target) = target("helm-release") {
             show(&mut view.flux, target);
         }
-        view.requested = Some(self.requested.clone());
+        if self.subject == Subject::Chart {
+            view.requested = Some(self.requested.clone());
+        }
         view.newest = Some(self.release.clone());
         view.outcome = self.outcome.clone();
         if self.apply == Apply::Stalled && self.requested == "2.0.0" {
@@ -338,18 +378,32 @@ impl Delivery {
             });
         }
         let name = view.flux.name.clone();
-        live.helm_release = Ok(Some((name, Seen::Present(Arc::new(view)))));
+        live.helm_release = if self.subject == Subject::Manifests {
+            Ok(None)
+        } else {
+            Ok(Some((name, Seen::Present(Arc::new(view)))))
+        };
         if let Discovery::Found(objects) = &mut live.discovery
             && let Some(target) = world.workloads.iter().find(|one| one.name == "db")
         {
-            objects.members[0] = member(self.database(target));
+            let db = self.database(target);
+            let pod = AppPod {
+                is_ready: true,
+                images: db.images.clone(),
+                ..AppPod::default()
+            };
+            let is_running = db.rollout.as_ref().is_some_and(|one| one.ready > 0);
+            objects.members[0] = Member {
+                pods: is_running.then(|| Arc::new(pod)).into_iter().collect(),
+                ..member(db)
+            };
         }
         world.live = Some(live);
     }
 
     fn database(&self, target: &ScaleTarget) -> crate::workload::WorkloadView {
         let mut db = workload(ObjectKind::StatefulSet, "db", 3);
-        db.images = [format!("postgres:{}", self.release.chart_version)].into();
+        db.images = [format!("postgres:{}", self.deployed())].into();
         if let Scale::Replicas {
             desired,
             current,

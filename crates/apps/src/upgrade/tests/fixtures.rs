@@ -53,9 +53,7 @@ pub(crate) fn request() -> UpgradeRequest {
             managed_app_ref: NamedRef {
                 name: "shop".to_owned(),
             },
-            target_version: TargetVersion {
-                chart: "2.0.0".to_owned(),
-            },
+            target_version: TargetVersion::of_chart("2.0.0"),
             skip_snapshot: false,
             allow_unhealthy: false,
             dry_run: false,
@@ -287,6 +285,7 @@ pub(crate) fn world() -> UpgradeWorld {
             },
             author: None,
             chart: ChartField::default(),
+            images: Vec::new(),
         }),
         ..ManagedAppSpec::new(kustomization)
     };
