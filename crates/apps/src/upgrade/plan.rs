@@ -226,7 +226,12 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
 /// Returns how long the workloads stay stopped. A hook before the upgrade may need the old version, for example its
 /// database. Hooks that are not known count as such.
 fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
-    match (state.app.spec.scale_down_policy, state.has_upgrade_hooks) {
+    // Only Helm has hooks.
+    let has_hooks = match &state.world.helm_release {
+        Ok(None) => Some(false),
+        Ok(Some(_)) | Err(_) => state.has_upgrade_hooks,
+    };
+    match (state.app.spec.scale_down_policy, has_hooks) {
         (ScaleDownSetting::UntilUpgraded, _) | (ScaleDownSetting::Auto, Some(false)) => {
             ScaleDownPolicy::UntilUpgraded
         }

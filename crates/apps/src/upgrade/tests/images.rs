@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::apps::{DocumentName, ImageField, ImageTag, TargetVersion, UpgradePhase};
+use api::apps::{DocumentName, ImageField, ImageTag, ScaleDownPolicy, TargetVersion, UpgradePhase};
 
 use super::{
     cluster::{Cluster, Fault},
@@ -75,6 +75,22 @@ fn s1_2_an_image_is_upgraded_with_its_evidence() {
         let evidence = status.evidence.unwrap();
         assert_eq!(evidence.images, ["postgres:2.0.0"], "{subject:?}");
         assert_eq!(evidence.release.is_some(), subject == Subject::Values);
+    }
+}
+
+/// Data that is written after the snapshots is lost in a rollback. Without Helm, no hook needs the old version.
+#[test]
+fn without_a_release_the_workloads_stay_stopped_until_the_upgrade() {
+    for (subject, expected) in [
+        (Subject::Values, ScaleDownPolicy::UntilSnapshotReady),
+        (Subject::Manifests, ScaleDownPolicy::UntilUpgraded),
+    ] {
+        let mut cluster = cluster(subject);
+        cluster.real.app.as_mut().unwrap().has_upgrade_hooks = None;
+        cluster.sync();
+        cluster.run_until(|cluster| cluster.status().plan.is_some());
+        let plan = cluster.status().plan.unwrap();
+        assert_eq!(plan.scale_down_policy, expected, "{subject:?}");
     }
 }
 

@@ -12,6 +12,7 @@ mod delete;
 mod evidence;
 mod fixture;
 mod helm;
+mod images;
 mod operations;
 mod plans;
 mod reconcile;
@@ -117,6 +118,11 @@ fn about_data() -> Vec<Case> {
             "multi-workload",
             "S1.3, S1.5, S1.13, R36: all workloads of 4 claims stop, and return with their replica counts",
             workloads::several
+        )),
+        store(on_bench!(
+            "images",
+            "S1.2, R40: the image of a Kustomization is upgraded, and rolled back with its data",
+            images::upgrade
         )),
         store(on_bench!(
             "retained-volume",
