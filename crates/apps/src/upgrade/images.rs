@@ -85,7 +85,7 @@ pub(crate) fn live(discovery: &Discovery) -> BTreeSet<&str> {
 pub(crate) fn missing<'a>(plan: &'a UpgradePlan, discovery: &Discovery) -> Option<&'a str> {
     let live = live(discovery);
     let mut wanted = plan.images.iter().map(|image| &*image.to);
-    wanted.find(|image| !live.contains(image))
+    wanted.find(|image| !live.contains(*image))
 }
 
 #[cfg(test)]

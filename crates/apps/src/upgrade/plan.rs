@@ -35,6 +35,9 @@ use crate::{
 /// How often a plan that is not complete is continued.
 const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// Timeout of a HelmRelease without `spec.timeout`.
+const HELM_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
+
 /// The reason why there is no plan.
 pub(super) enum NoPlan {
     /// It may change by itself, so the phase waits until its deadline.
@@ -243,10 +246,13 @@ fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
 
 /// Returns facts about the release and the request that do not prevent the upgrade.
 fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
-    let uninstalls = state
-        .world
-        .release()
-        .is_some_and(|helm| helm.uninstalls_on_failure);
+    let helm = state.world.release();
+    let uninstalls = helm.is_some_and(|helm| helm.uninstalls_on_failure);
+    let spec = &state.app.spec;
+    let timeouts = spec.phase_timeouts.of_upgrade(&spec.health_check);
+    let limit = std::time::Duration::from(timeouts.reconcile);
+    let timeout = helm.map(|helm| helm.timeout.unwrap_or(HELM_TIMEOUT));
+    let is_longer = timeout.is_some_and(|timeout| timeout > limit);
     // Columns: whether the fact holds, and its text.
     let facts = [
         (
@@ -256,6 +262,10 @@ fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
         (
             is_without_snapshots,
             "no snapshot is taken, so a rollback returns only Git",
+        ),
+        (
+            is_longer,
+            "the timeout of the HelmRelease is longer than that of the phase Reconcile, so the request may end before Helm",
         ),
     ];
     let facts = facts.into_iter().filter(|(holds, _)| *holds);
