@@ -411,9 +411,11 @@ fn planned(
     let mut changes = plan.images.clone();
     for edit in &found.edits {
         let objection = match images::of_edit(target.git, edit) {
-            None => chart_objection(target.wanted, plan, edit),
             // The step has verified the values of the upgrade. Helm may have returned the Pod templates.
             Some(_) if !is_upgrade => None,
+            // The ManagedApp may name other fields than at the time of the upgrade.
+            None if !is_upgrade && !plan.changes_chart() => None,
+            None => chart_objection(target.wanted, plan, edit),
             Some(image) => image_objection(&mut changes, image, &live, edit),
         };
         if let Some(problem) = objection {

@@ -97,7 +97,7 @@ pub(super) fn helm() -> HelmReleaseView {
     }
 }
 
-pub(super) fn workload(kind: ObjectKind, name: &str, replicas: i32) -> WorkloadView {
+pub(crate) fn workload(kind: ObjectKind, name: &str, replicas: i32) -> WorkloadView {
     let rollout = Rollout {
         observed: 2,
         wanted: replicas,
@@ -123,7 +123,7 @@ pub(super) fn workload(kind: ObjectKind, name: &str, replicas: i32) -> WorkloadV
     }
 }
 
-pub(super) fn member(live: WorkloadView) -> Member {
+pub(crate) fn member(live: WorkloadView) -> Member {
     Member {
         id: live.id.clone(),
         live: Some(Arc::new(live)),
