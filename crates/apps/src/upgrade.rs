@@ -14,6 +14,7 @@
 mod approval;
 mod commit_job;
 pub mod commit_step;
+mod conditions;
 mod deletion;
 pub mod flux_target;
 mod git_commit;

@@ -21,7 +21,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{
-    MAX_AGE, Request, UpgradeDecision, deletion,
+    MAX_AGE, Request, UpgradeDecision,
+    conditions::{activity, describe, helm_error, is_current, is_true, quoted, settled},
+    deletion,
     flux_target::REQUESTED_AT,
     git_commit, images,
     scale_target::ScaleTarget,
@@ -30,8 +32,8 @@ use super::{
 use crate::{
     discover::Problem,
     flux::{
-        Attempt, DEPLOYED, FluxCondition, FluxObject, HelmReleaseView, KustomizationView,
-        ReleaseEntry, SourceView, commit_of,
+        Attempt, DEPLOYED, FluxCondition, HelmReleaseView, KustomizationView, ReleaseEntry,
+        SourceView, commit_of,
     },
     versions::exact,
     world::Discovery,
@@ -577,58 +579,4 @@ fn resume(all: impl Iterator<Item = Resume>, message: &str) -> Option<Step> {
         effects,
         message: message.to_owned(),
     })
-}
-
-/// Returns why an object of Flux is not reconciled at its current generation, or `None` if it is.
-fn settled(flux: &FluxObject) -> Option<&'static str> {
-    if flux.is_suspended {
-        Some("is suspended")
-    } else if flux.observed_generation != flux.generation {
-        Some("has not reconciled its latest spec")
-    } else if !flux.ready.as_ref().is_some_and(|one| is_true(flux, one)) {
-        Some("is not ready")
-    } else {
-        None
-    }
-}
-
-fn describe(name: &str, flux: &FluxObject) -> String {
-    let state = settled(flux).unwrap_or("is ready");
-    format!("{name} {state}{}", activity(Some(flux)))
-}
-
-fn is_true(flux: &FluxObject, condition: &FluxCondition) -> bool {
-    condition.value == Some(true) && is_current(flux, condition)
-}
-
-/// Returns whether a condition is about the current spec.
-fn is_current(flux: &FluxObject, condition: &FluxCondition) -> bool {
-    condition.generation.unwrap_or(flux.generation) == flux.generation
-}
-
-/// Returns the failed action of Helm, and why Flux does not try again. The condition `Stalled` alone has only the number of
-/// attempts: the cause is in `Released`.
-fn helm_error(helm: &HelmReleaseView) -> Option<String> {
-    let flux = &helm.flux;
-    let released = helm.outcome.released.as_ref();
-    let released = released.filter(|one| one.value == Some(false) && is_current(flux, one));
-    let stalled = flux.stalled.as_ref();
-    let stalled = stalled.filter(|one| one.value == Some(true) && is_current(flux, one));
-    let text = |one: &FluxCondition| format!("{}: {}", one.reason, one.message);
-    match (released, stalled) {
-        (Some(released), Some(stalled)) => Some(format!("{} ({})", text(released), text(stalled))),
-        (Some(one), None) | (None, Some(one)) => Some(text(one)),
-        (None, None) => None,
-    }
-}
-
-/// Formats the message of the condition `Ready`.
-fn activity(flux: Option<&FluxObject>) -> String {
-    let ready = flux.and_then(|flux| flux.ready.as_ref());
-    quoted(ready.map(|ready| ready.message.as_str()))
-}
-
-fn quoted(message: Option<&str>) -> String {
-    let message = message.filter(|message| !message.is_empty());
-    message.map_or_else(String::new, |message| format!(" ({message})"))
 }

@@ -86,3 +86,20 @@ pub(crate) struct History {
     #[arg(value_name = "APP", value_parser = target::app)]
     pub(crate) app: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_a_name_and_a_tag() {
+        let found = image("example.com:5000/shop=2.0@sha256:ab").unwrap();
+        assert_eq!(
+            (&*found.name, &*found.tag),
+            ("example.com:5000/shop", "2.0@sha256:ab")
+        );
+        for wrong in ["shop", "shop:2.0", "=2.0", "shop=", ""] {
+            assert!(image(wrong).unwrap_err().contains("IMAGE=TAG"), "{wrong}");
+        }
+    }
+}

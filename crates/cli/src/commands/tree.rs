@@ -216,7 +216,7 @@ fn of_request(request: &Object, paint: Paint) -> String {
     );
     let branch = clean(&plan.commit.branch);
     branches.push((
-        clean(&plan.summary()).to_string(),
+        clean(&plan.summary()),
         vec![format!("{pushed}, branch '{branch}'")],
     ));
     for one in &plan.flux_objects {
