@@ -1,4 +1,4 @@
-//! The actions of users on runs, each as one function with typed errors.
+//! The actions of users on runs and on requests, each as one function with typed errors.
 //!
 //! This crate uses no terminal and reads no files. The command line reads files and prints, the
 //! REST API reads bodies and responds, and both call this crate.
@@ -22,6 +22,7 @@ mod files;
 mod lifecycle;
 mod object;
 mod outcome;
+mod requests;
 mod submit;
 
 pub use caller::who_am_i;
@@ -33,6 +34,7 @@ pub use files::{FILES, FilesError, check as check_files};
 pub use lifecycle::{Change, Changed, blocked_by, change, run_again};
 pub use object::{Object, ObjectName, get, objects};
 pub use outcome::Outcome;
+pub use requests::{decide, request_rollback, request_upgrade};
 pub use submit::{DryRun, Run, Submission, run_name, submit, submit_as};
 
 /// Maximum number of tries for a write to an object that changes meanwhile. The operator writes a

@@ -72,7 +72,7 @@ pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<O
 
 /// Reads the object, decides, and writes on condition that the object has not changed since. If it
 /// has changed, the function starts again.
-async fn write(
+pub(crate) async fn write(
     client: &Client,
     namespace: &str,
     name: &ObjectName,

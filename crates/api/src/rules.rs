@@ -160,6 +160,18 @@ pub(crate) fn exact_version() -> Rule {
         .message("must be one version, such as '2.1.0' or '2.1.0-rc.1', and no range")
 }
 
+/// Requires a tag of an image, which may have a digest. It is the same set as that of `step commit`.
+pub(crate) fn image_tag() -> Rule {
+    Rule::new("self.matches('^[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}(@sha256:[0-9a-f]{64})?$')")
+        .message("must be a tag, such as '1.26', and may have a digest")
+}
+
+/// Requires a version of the chart or of an image.
+pub(crate) fn any_version() -> Rule {
+    Rule::new("has(self.chart) || (has(self.images) && self.images.size() > 0)")
+        .message("must have a version of the chart or of an image")
+}
+
 /// Requires a repository URL that can only mean a host and a path on it.
 ///
 /// Git decodes percent-encoded characters before it passes a path to ssh, and servers decode them,

@@ -38,6 +38,7 @@ use crate::{
     decide,
     discover::ReleaseRead,
     object::ObjectId,
+    operations::FINALIZER,
     overlap::{Claimed, Registry},
     world::{AppWorld, Discovery},
 };
@@ -86,7 +87,7 @@ pub fn start(context: Context, scope: Scope, settings: Settings, supervisor: &mu
         shared: shared.clone(),
         operations: OperationsReader {
             own: own.clone(),
-            caches: caches.clone(),
+            observer: observer.clone(),
         },
     };
     let controller = Controller::new(kind, apps.clone(), context.clone())
@@ -241,8 +242,8 @@ impl Kind for AppKind {
     type Status = ManagedAppStatus;
     type World = AppWorld;
     const RESOURCE: ResourceType = MANAGED_APP.resource;
-    // No decision has an effect, so no object gets it.
-    const FINALIZER: &'static str = "managedapps.orchestrator.io/finalizer";
+    // An object has it only while its deletion would have to wait.
+    const FINALIZER: &'static str = FINALIZER;
 
     fn status(object: &ManagedApp) -> Option<&ManagedAppStatus> {
         object.status.as_ref()
@@ -271,6 +272,7 @@ impl Kind for AppKind {
             Discovery::Found(objects) => self.observer.caches.warnings_about(&objects.members),
             Discovery::Failed(_) => Vec::new(),
         };
+        let operations = self.operations.read(app, &flux, &discovery);
         let FluxObjects {
             kustomization_name,
             kustomization,
@@ -283,7 +285,7 @@ impl Kind for AppKind {
             discovery,
             overlap,
             warnings,
-            operations: Some(self.operations.read(app)),
+            operations: Some(operations),
         })
     }
 

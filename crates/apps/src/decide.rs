@@ -1,5 +1,5 @@
 //! Decides the status of a ManagedApp. Without requests, a decision has no effects: the operator only reports. With them, it
-//! deletes old snapshots and lets the cluster reclaim replaced volumes ([`crate::operations`]).
+//! deletes old snapshots, lets the cluster reclaim replaced volumes, and recovers lost locks ([`crate::operations`]).
 
 mod status;
 #[cfg(test)]
@@ -17,6 +17,7 @@ use api::{
 };
 
 use crate::{
+    deletion,
     discover::{self, Problem},
     flux::{FluxObject, FluxState, HelmReleaseView, KustomizationView},
     health::{Expectation, FluxMember, Health, check},
@@ -31,6 +32,9 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 /// Decides the status.
 #[must_use]
 pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppStatus> {
+    if input.object.metadata.deletion_timestamp.is_some() {
+        return deletion::decide(input);
+    }
     let stored = input.object.status.clone().unwrap_or_default();
     let world = input.world;
     let state = AppState {
@@ -60,7 +64,7 @@ pub fn decide(input: &Input<'_, ManagedApp, AppWorld>) -> Decision<ManagedAppSta
     };
     match &world.operations {
         Some(operations) => operations::report(input, operations, decision),
-        None => decision,
+        None => decision.remove_finalizer(),
     }
 }
 

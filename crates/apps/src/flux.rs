@@ -73,6 +73,8 @@ pub struct HelmReleaseView {
     pub outcome: ReleaseOutcome,
     /// Whether Flux uninstalls the release after a failed upgrade.
     pub uninstalls_on_failure: bool,
+    /// Longest time of an upgrade, if it is set.
+    pub timeout: Option<std::time::Duration>,
 }
 
 /// Result of the last action of Helm, from the conditions of a HelmRelease.
@@ -186,6 +188,7 @@ struct RawSpec {
     source_ref: Option<RawSourceRef>,
     path: Option<String>,
     force: bool,
+    timeout: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -206,6 +209,7 @@ struct RawSourceRef {
 #[serde(rename_all = "camelCase", default)]
 struct RawUpgrade {
     preserve_values: bool,
+    timeout: Option<String>,
     remediation: Option<RawRemediation>,
 }
 
@@ -346,6 +350,16 @@ fn release_attempt(
     }
 }
 
+/// Returns the longest time of an upgrade. It is for a warning only, so a value of another form counts as none.
+fn timeout(spec: &RawSpec) -> Option<std::time::Duration> {
+    let of_upgrade = spec.upgrade.as_ref().and_then(|one| one.timeout.as_ref());
+    let text = of_upgrade.or(spec.timeout.as_ref())?;
+    match text.parse::<api::Duration>() {
+        Ok(timeout) => Some(timeout.into()),
+        Err(_) => None,
+    }
+}
+
 impl KustomizationView {
     /// Reads a Kustomization.
     ///
@@ -403,6 +417,7 @@ impl HelmReleaseView {
             .and_then(|one| one.remediation.as_ref());
         let strategy = remediation.and_then(|one| one.strategy.as_deref());
         let uninstalls_on_failure = strategy == Some("uninstall");
+        let timeout = timeout(&spec);
         let requested = spec.chart.map(|chart| {
             let version = chart.spec.version.filter(|version| !version.is_empty());
             version.unwrap_or_else(|| ANY_VERSION.to_owned())
@@ -415,6 +430,7 @@ impl HelmReleaseView {
             inventory: objects(status.inventory)?,
             outcome,
             uninstalls_on_failure,
+            timeout,
         })
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! [`discover`] finds the objects of an application in the inventories of Flux, [`health`] judges them, and
 //! [`decide`] reports the result. [`upgrade`] decides about UpgradeRequests, and [`rollback`] about RollbackRequests.
-//! [`operations`] adds both to the report. All of them are pure. The feature `controller` adds the watches.
+//! [`operations`] adds both to the report, and the module `deletion` decides about a deleted ManagedApp. All of them are pure. The feature `controller` adds the watches.
 
 #[cfg(feature = "controller")]
 pub mod controller;
 pub mod decide;
+mod deletion;
 pub mod discover;
 pub mod flux;
 pub mod health;

@@ -1,19 +1,20 @@
-//! The upgrades and rollbacks of an application: reports them in the status of its ManagedApp, deletes old snapshots, and
-//! lets the cluster reclaim replaced volumes.
+//! The upgrades and rollbacks of an application: reports them in the status of its ManagedApp, deletes old snapshots, lets
+//! the cluster reclaim replaced volumes, and recovers the locks of requests that were removed by force.
 //!
 //! # Guarantees
 //! - No request reads this report.
+//! - A ManagedApp has a finalizer only while its deletion would have to wait.
 //! - A volume is reclaimed only if the stored status lists it for longer than the time in the spec, and no claim uses it.
 
 use std::collections::BTreeSet;
 
 use api::{
-    Phase, Reason, Timestamp,
+    Phase, Reason, Timestamp, Verdict,
     apps::{
-        ActiveOperation, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS,
+        ActiveOperation, AppPhase, LastUpgrade, MAX_REJECTED_VERSIONS, MAX_RESTORE_POINTS,
         MAX_RETAINED_VOLUMES, ManagedApp, ManagedAppStatus, ROLLBACK_REQUEST, RestorePoint,
-        RetainedVolume, RollbackPhase, RollbackRequest, UPGRADE_REQUEST, UpgradeRequest,
-        reclaim_intent, rollback_condition,
+        RetainedVolume, RollbackPhase, RollbackRequest, SnapshotDeletion, UPGRADE_REQUEST,
+        UpgradePhase, UpgradePlan, UpgradeRequest, reclaim_intent, rollback_condition,
     },
     decide::{ConditionUpdate, Decision, Effect, Input, Target},
     time,
@@ -27,7 +28,8 @@ use crate::{
         volume::{ORIGINAL_POLICY, VOLUME},
     },
     upgrade::{
-        SOURCE_PVC,
+        SOURCE_PVC, images,
+        recovery::{self, Locks},
         retention::{self, SnapshotSet},
         storage::SnapshotView,
     },
@@ -35,11 +37,21 @@ use crate::{
     world::AppWorld,
 };
 
+/// Finalizer of ManagedApps.
+pub const FINALIZER: &str = "managedapps.orchestrator.io/finalizer";
+
 /// Condition of a ManagedApp: its newest upgrade can be rolled back.
 pub const ROLLBACK_AVAILABLE: &str = "RollbackAvailable";
 
 /// Reason of a restore point without snapshots.
 const GIT_ONLY: &str = "GitOnly";
+
+/// Phases of a request that has changed nothing. Those of a rollback have the same names.
+const PREPARING: [UpgradePhase; 3] = [
+    UpgradePhase::Pending,
+    UpgradePhase::Plan,
+    UpgradePhase::Approval,
+];
 
 /// Reclaim policy of a volume that survives its claim.
 const RETAIN: &str = "Retain";
@@ -53,6 +65,10 @@ pub struct Operations {
     pub rollbacks: Vec<RollbackView>,
     /// The snapshots of each upgrade, also of deleted UpgradeRequests in the stored status.
     pub sets: Vec<SnapshotSet>,
+    /// Why the snapshots are not known, if a watch does not work.
+    pub unknown_snapshots: Option<String>,
+    /// The locks of the Flux objects of the application.
+    pub locks: Locks,
     /// Snapshots from which a claim is restored that is not bound yet.
     pub restoring: BTreeSet<(String, String)>,
     /// Volumes that rollbacks replaced, if they exist.
@@ -108,6 +124,9 @@ pub struct UpgradeView {
     pub from: Option<String>,
     /// Version to which the request upgrades.
     pub to: String,
+    /// Images that the Pod templates have as long as the version is that of the upgrade. `None` if the version of the chart
+    /// shows it.
+    pub images: Option<Vec<String>>,
     /// Whether the commit is on the branch.
     pub is_committed: bool,
     /// Number of snapshots in its status.
@@ -125,11 +144,13 @@ impl UpgradeView {
         let status = upgrade.status.clone().unwrap_or_default();
         let request = RequestView::new(&upgrade.metadata, status.phase, upgrade.spec.dry_run);
         let objection = available::objection(&request.name, Some(upgrade), snapshots);
+        let plan = status.plan.as_ref();
         let taken = status.snapshots.iter();
         let taken = taken.filter_map(|one| Some(one.taken_at.as_ref()?.0));
         Self {
-            from: status.plan.as_ref().map(|plan| plan.chart.from.clone()),
-            to: upgrade.spec.target_version.chart.clone(),
+            from: plan.map(|plan| plan.versions().from),
+            to: upgrade.spec.target_version.to_string(),
+            images: plan.and_then(new_images),
             is_committed: status.commit.is_some(),
             snapshots: status.snapshots.len(),
             taken_at: taken.min(),
@@ -137,6 +158,14 @@ impl UpgradeView {
             request,
         }
     }
+}
+
+/// Returns the new images, if the chart stays the same. Helm may return the Pod templates after a failure while the version
+/// in Git stays, so they show nothing about an application with a HelmRelease.
+fn new_images(plan: &UpgradePlan) -> Option<Vec<String>> {
+    let images = plan.images.iter().filter(|_| !plan.has_release());
+    let images = images.map(|image| image.to.clone()).collect();
+    (!plan.changes_chart()).then_some(images)
 }
 
 /// A RollbackRequest.
@@ -166,7 +195,7 @@ impl RollbackView {
         });
         let has_succeeded = status.phase == Some(RollbackPhase::Succeeded);
         let has_changed = has_succeeded && !rollback.spec.dry_run;
-        let version = plan.map(|plan| plan.change.chart.from.clone());
+        let version = plan.map(|plan| plan.change.versions().from);
         Self {
             request: RequestView::new(&rollback.metadata, status.phase, rollback.spec.dry_run),
             upgrade: rollback.spec.upgrade_request_ref.name.clone(),
@@ -223,9 +252,6 @@ impl ReplacedVolume {
 }
 
 /// Adds the report, and the effects of the retention, to a decision about a ManagedApp.
-///
-/// # Guarantees
-/// The decision releases the object, so a ManagedApp never has a finalizer.
 pub(crate) fn report(
     input: &Input<'_, ManagedApp, AppWorld>,
     operations: &Operations,
@@ -233,17 +259,27 @@ pub(crate) fn report(
 ) -> Decision<ManagedAppStatus> {
     let spec = &input.object.spec;
     let helm = input.world.release();
-    let live = helm.and_then(|helm| helm.requested.as_deref());
+    let live = Live {
+        chart: helm.and_then(|helm| helm.requested.as_deref()),
+        images: images::live(&input.world.discovery),
+    };
     let status = &mut decision.status;
     status.active_operation = active(operations);
     status.last_upgrade = last_upgrade(operations);
-    status.restore_points = restore_points(&status.restore_points, operations, live);
+    status.restore_points = restore_points(&status.restore_points, operations, &live);
     status.retained_volumes = retained(&status.retained_volumes, operations, input.now);
     status.rejected_versions = rejected(&status.rejected_versions, operations);
     decision.conditions.push(condition(&decision.status));
+    if let Some(active) = decision.status.active_operation.clone() {
+        decision = operating(decision, &active);
+    }
+    let decision = held(input, operations, decision);
+    if let Some(recovered) = recovered(input, operations, &decision) {
+        return recovered;
+    }
     // An effect was rejected. It is repeated in the next reconciliation, and delays no report.
     if input.fault.is_some() {
-        return decision.remove_finalizer();
+        return decision;
     }
     let stored = input.object.status.clone().unwrap_or_default();
     let max_count = usize::try_from(spec.volume_snapshots.retention.max_count);
@@ -255,11 +291,86 @@ pub(crate) fn report(
     effects
         .chain(reclaims.unwrap_or_default())
         .fold(decision, Decision::with)
-        .remove_finalizer()
+}
+
+/// Reports a request that changes the application now. Until it has begun, only the health counts.
+fn operating(
+    mut decision: Decision<ManagedAppStatus>,
+    active: &ActiveOperation,
+) -> Decision<ManagedAppStatus> {
+    if PREPARING.iter().any(|phase| phase.name() == active.phase) {
+        return decision;
+    }
+    decision.phase = AppPhase::Operating;
+    if decision.verdict.reason != Reason::Ready {
+        let ActiveOperation {
+            kind, name, phase, ..
+        } = active;
+        let message = format!(
+            "{kind} '{name}' is in phase {phase}: {}",
+            decision.verdict.message
+        );
+        decision.verdict = Verdict::working(Reason::OperationActive, message);
+    }
+    decision
+}
+
+/// Keeps the finalizer while the deletion would have to wait: for a request that changes the application, or for snapshots.
+fn held(
+    input: &Input<'_, ManagedApp, AppWorld>,
+    operations: &Operations,
+    decision: Decision<ManagedAppStatus>,
+) -> Decision<ManagedAppStatus> {
+    let deletes = input.object.spec.snapshots_on_delete == SnapshotDeletion::Delete;
+    // After a start, the snapshots are not known for a moment. It is no reason for a finalizer, but one to keep it.
+    let is_unknown = operations.unknown_snapshots.is_some() && has_finalizer(input.object);
+    let has_snapshots = !operations.sets.is_empty() || is_unknown;
+    // A request that has changed nothing needs no application.
+    if decision.phase == AppPhase::Operating || (deletes && has_snapshots) {
+        decision
+    } else {
+        decision.remove_finalizer()
+    }
+}
+
+fn has_finalizer(app: &ManagedApp) -> bool {
+    let mut all = app.metadata.finalizers.iter().flat_map(|all| all.iter());
+    all.any(|one| one == FINALIZER)
+}
+
+/// Returns the decision that recovers locks of requests that were removed by force, or `None` if there are none. An active
+/// request of the application does it itself.
+pub(crate) fn recovered(
+    input: &Input<'_, ManagedApp, AppWorld>,
+    operations: &Operations,
+    decision: &Decision<ManagedAppStatus>,
+) -> Option<Decision<ManagedAppStatus>> {
+    let lost = operations.locks.lost();
+    // The older ManagedApp of two with the same objects recovers their locks.
+    let is_theirs = input.world.overlap.is_some() || decision.status.active_operation.is_some();
+    if lost.is_empty() || is_theirs {
+        return None;
+    }
+    let mut decision = decision.clone();
+    let meta = &input.object.metadata;
+    if !input.confirmed {
+        // A watch may lack a request that has just taken the lock, or the release of a lock.
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        decision.confirm = recovery::reads(lost, namespace);
+        return Some(decision);
+    }
+    let uid = meta.uid.as_deref().unwrap_or_default();
+    let (effects, message) = recovery::next(&lost, &operations.locks.workloads, uid);
+    decision.verdict = Verdict::working(Reason::LockRecovered, message);
+    if decision.phase == AppPhase::Ready {
+        decision.phase = AppPhase::Degraded;
+    }
+    let decision = effects.into_iter().fold(decision, Decision::with);
+    Some(decision.requeue_at(input.now))
 }
 
 /// Returns the oldest request that has not ended. A dry run changes nothing.
-fn active(operations: &Operations) -> Option<ActiveOperation> {
+pub(crate) fn active(operations: &Operations) -> Option<ActiveOperation> {
     let upgrades = operations.upgrades.iter();
     let upgrades = upgrades.map(|one| (UPGRADE_REQUEST.name(), &one.request));
     let rollbacks = operations.rollbacks.iter();
@@ -287,7 +398,7 @@ fn last_upgrade(operations: &Operations) -> Option<LastUpgrade> {
 fn restore_points(
     stored: &[RestorePoint],
     operations: &Operations,
-    live: Option<&str>,
+    live: &Live<'_>,
 ) -> Vec<RestorePoint> {
     let upgrades = operations.upgrades.iter();
     let committed = upgrades.filter(|one| one.is_committed && !one.request.is_active);
@@ -318,9 +429,21 @@ fn restore_points(
     newest.take(MAX_RESTORE_POINTS).collect()
 }
 
+/// The live version of an application.
+struct Live<'a> {
+    /// Version of the chart that the HelmRelease requests.
+    chart: Option<&'a str>,
+    /// Images in the Pod templates.
+    images: BTreeSet<&'a str>,
+}
+
 /// Returns the restore point of an upgrade. Another live version than that of the upgrade may have changed the data.
-fn restore_point(upgrade: &UpgradeView, live: Option<&str>) -> RestorePoint {
-    let is_live = live.is_some_and(|live| live == upgrade.to || exact(live) == exact(&upgrade.to));
+fn restore_point(upgrade: &UpgradeView, live: &Live<'_>) -> RestorePoint {
+    let is_live = match (&upgrade.images, live.chart) {
+        (Some(images), _) => images.iter().all(|image| live.images.contains(&**image)),
+        (None, Some(chart)) => chart == upgrade.to || exact(chart) == exact(&upgrade.to),
+        (None, None) => false,
+    };
     let objection = upgrade.objection.map(Reason::name);
     let changed = Reason::VersionChangedInGit.name();
     let objection = objection.or((!is_live).then_some(changed));

@@ -14,15 +14,18 @@
 mod approval;
 mod commit_job;
 pub mod commit_step;
+mod conditions;
 mod deletion;
 pub mod flux_target;
 mod git_commit;
 mod git_plan;
 mod guard;
 mod health_check;
+pub(crate) mod images;
 mod pending;
 mod plan;
 mod reconcile;
+pub mod recovery;
 pub mod retention;
 pub(crate) mod return_plan;
 mod scale_down;

@@ -7,7 +7,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::target;
 
+mod apps;
 mod operate;
+pub(crate) use apps::{Decide, History, RollBack, UpgradeApp};
 pub(crate) use operate::{Check, Delete, RunResult, Uninstall};
 
 /// Submit, watch and diagnose runs of agents, and operate Tenants
@@ -39,7 +41,7 @@ pub(crate) enum Verb {
     /// Describe an object: spec, status, timeline, conditions, children, Events
     #[command(about = format!("Describe a {}: spec, status, timeline, conditions, children, Events", target::nouns("")))]
     Describe(Describe),
-    /// Show a run or a tenant and its children, or an app and its objects, as a tree
+    /// Show a run or a tenant and its children, an app and its objects, or a request and its plan, as a tree
     Tree(TreeArgs),
     /// Explain why an object is not progressing: root cause, evidence, next command
     #[command(about = format!("Explain why a {} is not progressing: root cause, evidence, next command", target::nouns("")))]
@@ -74,6 +76,16 @@ pub(crate) enum Verb {
     Suspend(TargetArgs),
     /// Resume a suspended run, NotebookValidationJob or tenant
     Resume(TargetArgs),
+    /// Upgrade an app to another version, with snapshots of its volumes
+    Upgrade(UpgradeApp),
+    /// Return an app to the state before an upgrade: Git, release and volumes
+    Rollback(RollBack),
+    /// Approve the plan of an upgrade
+    Approve(Decide),
+    /// Deny the plan of an upgrade; nothing is changed
+    Deny(Decide),
+    /// List the upgrades and rollbacks of an app, and the upgrades that can be rolled back
+    History(History),
     /// Check the installation: CRDs, operators, Leases, policies, webhooks, permissions, versions
     Check(Check),
     /// List the unfinished runs and finalizers that would block an uninstallation
@@ -238,7 +250,7 @@ pub(crate) struct TargetArgs {
 /// `tree`
 #[derive(Debug, Args)]
 pub(crate) struct TreeArgs {
-    /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME for a Tenant, managedapp/NAME for a ManagedApp
+    /// Name of the run; docsrun/NAME for a DocsRun, tenant/NAME, managedapp/NAME, upgraderequest/NAME, rollbackrequest/NAME
     #[arg(value_name = "RUN", value_parser = target::with_objects)]
     pub(crate) target: ObjectName,
 }

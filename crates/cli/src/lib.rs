@@ -157,6 +157,7 @@ fn say(environment: &Environment, err: &mut dyn Write, failure: &Failure) -> Exi
 
 async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Failure> {
     use actions::Change;
+    use api::apps::ApprovalDecision;
     match verb {
         Verb::Get(verb) => commands::get::run(verb, session).await,
         Verb::Describe(verb) => commands::describe::run(verb, session).await,
@@ -177,6 +178,15 @@ async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Fail
         }
         Verb::Resume(verb) => commands::lifecycle::run(verb.target, Change::Resume, session).await,
         Verb::Retry(verb) => commands::retry::run(verb, session).await,
+        Verb::Upgrade(verb) => commands::requests::upgrade(verb, session).await,
+        Verb::Rollback(verb) => commands::requests::roll_back(verb, session).await,
+        Verb::Approve(verb) => {
+            commands::requests::decide(verb, ApprovalDecision::Approved, session).await
+        }
+        Verb::Deny(verb) => {
+            commands::requests::decide(verb, ApprovalDecision::Denied, session).await
+        }
+        Verb::History(verb) => commands::history::run(verb, session).await,
         Verb::Check(verb) => commands::check::run(verb, session).await,
         Verb::Uninstall(verb) => commands::uninstall::run(verb, session).await,
         Verb::Version => commands::version::run(session).await,

@@ -2,7 +2,7 @@
 
 use actions::ObjectName;
 use api::{
-    apps::MANAGED_APP,
+    apps::{MANAGED_APP, ROLLBACK_REQUEST, UPGRADE_REQUEST},
     kinds::{self, KindRow},
     notebooks::NOTEBOOK_VALIDATION_JOB,
     tasks::TASK_RUN,
@@ -223,11 +223,30 @@ pub(crate) fn awaited(text: &str) -> Result<ObjectName, String> {
 /// Parses an object that has children or other objects that belong to it.
 pub(crate) fn with_objects(text: &str) -> Result<ObjectName, String> {
     let found = object(text)?;
-    match found.is_run() || [TENANT, MANAGED_APP].contains(found.kind) {
+    let others = [TENANT, MANAGED_APP, UPGRADE_REQUEST, ROLLBACK_REQUEST];
+    match found.is_run() || others.contains(found.kind) {
         true => Ok(found),
         false => Err(format!(
-            "'{text}' is neither a run nor a Tenant nor a ManagedApp"
+            "'{text}' is neither a run nor a Tenant nor a ManagedApp nor a request"
         )),
+    }
+}
+
+/// Parses the name of a ManagedApp, with or without its kind.
+pub(crate) fn app(text: &str) -> Result<String, String> {
+    of_kind(text, &MANAGED_APP)
+}
+
+/// Parses the name of an UpgradeRequest, with or without its kind.
+pub(crate) fn upgrade(text: &str) -> Result<String, String> {
+    of_kind(text, &UPGRADE_REQUEST)
+}
+
+fn of_kind(text: &str, row: &KindRow) -> Result<String, String> {
+    let (word, name) = split(text)?;
+    match word.is_none_or(|word| row.has_name(word)) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("'{text}' is no {}", row.name())),
     }
 }
 

@@ -89,6 +89,8 @@ pub struct World {
     pub sources: Vec<FluxView>,
     /// The NotebookValidationJob that is the target or owns it.
     pub notebook: Option<NotebookView>,
+    /// The UpgradeRequest or the RollbackRequest that is the target. `app` is then its ManagedApp.
+    pub request: Option<RequestView>,
     /// The target, if its kind has no rules of its own.
     pub object: Option<ObjectView>,
     /// The Tenant's Deployment and StatefulSet, or the first workload of the ManagedApp that is not ready.
@@ -148,6 +150,7 @@ impl World {
             flux: Vec::new(),
             sources: Vec::new(),
             notebook: None,
+            request: None,
             object: None,
             workloads: Vec::new(),
             endpoints: Vec::new(),
@@ -569,6 +572,41 @@ views! {
         pub reference: String,
         /// The name of the Secret with the credentials.
         pub secret: Option<String>,
+    }
+
+    /// An `UpgradeRequest` or a `RollbackRequest`.
+    pub struct RequestView {
+        pub kind: String,
+        pub meta: Meta,
+        /// The time of the last change by a manager other than the operator.
+        pub changed: Option<Time>,
+        /// The error if its spec or its status cannot be decoded. The undecodable part is then empty.
+        pub undecodable: Option<String>,
+        /// Whether it has the force-delete annotation, which removes the finalizer without waiting.
+        pub force_delete: bool,
+        pub phase: Option<String>,
+        /// The part of the status that all kinds have.
+        pub status: CommonStatus,
+        /// The name of the ManagedApp; empty if it is not known.
+        pub app: String,
+        /// The name of the UpgradeRequest that a RollbackRequest references.
+        pub upgrade: String,
+        /// The version after the request, as far as it is known.
+        pub to: String,
+        /// The objects of Flux in the plan.
+        pub flux: Vec<ObjectRef>,
+        /// The GitRepository of the plan.
+        pub source: Option<ObjectRef>,
+        /// The workloads of the plan.
+        pub workloads: Vec<ObjectRef>,
+        /// The claims of the plan.
+        pub claims: Vec<ObjectRef>,
+        /// The snapshots of an UpgradeRequest.
+        pub snapshots: Vec<ObjectRef>,
+        /// The repository of the plan.
+        pub url: String,
+        /// The branch of the plan.
+        pub branch: String,
     }
 
     /// A Kustomization or a HelmRelease of Flux, or a source of one.

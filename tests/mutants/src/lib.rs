@@ -96,8 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// The catalog's classes that code of the engine, of the tasks, of the tenants or of the gateway can break. The last
-    /// nine are promises that the catalog does not list. Three of its classes have no mutant: path traversal in file names,
+    /// The catalog's classes that code of the engine, of an operator or of the gateway can break. The last nine are
+    /// promises that the catalog does not list. Three of its classes have no mutant: path traversal in file names,
     /// huge numbers, and YAML and gzip bombs. References to another namespace are part of "cross-namespace owner".
     const CLASSES: &[&str] = &[
         "double create from a stale cache",

@@ -513,6 +513,180 @@ mutants! {
         words: "The password of a Redis is recreated in each reconciliation.",
         seen_by: "rollout; full",
     }
+    PvcsFoundAtZero {
+        id: "pvcs-found-at-zero",
+        class: "evidence destroyed",
+        words: "The volumes of an application are discovered again when its workloads are at zero.",
+        seen_by: "upgrade; rollback",
+    }
+    ReadyTrusted {
+        id: "ready-trusted",
+        class: "false success",
+        words: "The condition Ready of Flux counts as the evidence of an upgrade.",
+        seen_by: "upgrade; rollback",
+    }
+    ZeroOfZeroHealthy {
+        id: "zero-of-zero-healthy",
+        class: "an order lost",
+        words: "A workload at zero is healthy, and its replica count is not restored.",
+        seen_by: "e2e apps: no-replicas",
+    }
+    StableForIgnored {
+        id: "stable-for-ignored",
+        class: "false success",
+        words: "An application that is healthy for a moment is healthy for long enough.",
+        seen_by: "upgrade; rollback",
+    }
+    NoEffectIgnored {
+        id: "no-effect-ignored",
+        class: "an order lost",
+        words: "A commit that Flux applied without a change of the version is waited for.",
+        seen_by: "e2e apps: no-effect",
+    }
+    SuspendWithoutToken {
+        id: "suspend-without-token",
+        class: "an order lost",
+        words: "A suspension counts before the controller of Flux has confirmed it.",
+        seen_by: "upgrade; upgrade-fails",
+    }
+    HelmReleaseUnlocked {
+        id: "helm-release-unlocked",
+        class: "an order lost",
+        words: "Only the Kustomization is suspended, and not its HelmRelease.",
+        seen_by: "upgrade; rollback",
+    }
+    ResumedBeforeVersion {
+        id: "resumed-before-version",
+        class: "an order lost",
+        words: "The HelmRelease is resumed before its spec has the new version.",
+        seen_by: "upgrade; rollback",
+    }
+    CountsNotRestored {
+        id: "counts-not-restored",
+        class: "an order lost",
+        words: "An undo does not restore the replica counts.",
+        seen_by: "upgrade-fails; upgrade-deleted",
+    }
+    CountsFromMemory {
+        id: "counts-from-memory",
+        class: "an order lost",
+        words: "Each workload is restored to one replica.",
+        seen_by: "e2e apps: multi-workload",
+    }
+    UndoWithoutResume {
+        id: "undo-without-resume",
+        class: "finalizer too early",
+        words: "An undo leaves Flux suspended and locked.",
+        seen_by: "upgrade-fails; upgrade-deleted",
+    }
+    SnapshotBeforeStop {
+        id: "snapshot-before-stop",
+        class: "evidence destroyed",
+        words: "A snapshot is taken while the workloads write.",
+        seen_by: "upgrade; rollback",
+    }
+    AnyEventIsProgress {
+        id: "any-event-is-progress",
+        class: "an order lost",
+        words: "Each reconciliation counts as progress of a snapshot.",
+        seen_by: "e2e apps: slow-snapshot",
+    }
+    SnapshotsDeletedLate {
+        id: "snapshots-deleted-late",
+        class: "evidence destroyed",
+        words: "A failure after the commit deletes the snapshots.",
+        seen_by: "auto-rollback",
+    }
+    CommitBeforeIntent {
+        id: "commit-before-intent",
+        class: "partial multi-write",
+        words: "The Job that pushes is created before the intent is stored.",
+        seen_by: "upgrade, create-jobs#2=kill-before; upgrade",
+    }
+    SecondCommit {
+        id: "second-commit",
+        class: "duplicate after a lost answer",
+        words: "Each attempt to push has another trailer, and does not find the commit of an earlier one.",
+        seen_by: "e2e apps: lost-response",
+    }
+    RejectedPushBelieved {
+        id: "rejected-push-believed",
+        class: "partial multi-write",
+        words: "A rejected push counts as a pushed commit.",
+        seen_by: "upgrade-fails",
+    }
+    RetainNotSet {
+        id: "retain-not-set",
+        class: "evidence destroyed",
+        words: "A replaced volume keeps its reclaim policy, and is deleted with its claim.",
+        seen_by: "rollback; auto-rollback",
+    }
+    LabelsLost {
+        id: "labels-lost",
+        class: "drift",
+        words: "A restored claim has no labels.",
+        seen_by: "rollback; auto-rollback",
+    }
+    OwnersCopied {
+        id: "owners-copied",
+        class: "finalizer leak",
+        words: "A restored claim is owned by the request, and is deleted with it.",
+        seen_by: "rollback; auto-rollback",
+    }
+    UnmanagedPvcAdopted {
+        id: "unmanaged-pvc-adopted",
+        class: "name reused with a new UID",
+        words: "A claim that someone else created is taken for the restored one.",
+        seen_by: "e2e apps: unmanaged-pvc",
+    }
+    TemporaryLeft {
+        id: "temporary-left",
+        class: "finalizer leak",
+        words: "The undo of a restore leaves the temporary claims.",
+        seen_by: "e2e apps: tight-quota",
+    }
+    DryRunFinalizer {
+        id: "dry-run-finalizer",
+        class: "finalizer leak",
+        words: "A dry run has a finalizer.",
+        seen_by: "dry-run",
+    }
+    LostLockIgnored {
+        id: "lost-lock-ignored",
+        class: "dependence on an edge",
+        words: "A ManagedApp leaves the lock of a request that was removed by hand.",
+        seen_by: "e2e apps: finalizer-removed",
+    }
+    OverlapUnchecked {
+        id: "overlap-unchecked",
+        class: "double create from a stale cache",
+        words: "Two ManagedApps with the same objects are both valid.",
+        seen_by: "e2e apps: overlap",
+    }
+    WhenScaledIgnored {
+        id: "when-scaled-ignored",
+        class: "evidence destroyed",
+        words: "A StatefulSet that deletes its claims at zero is stopped.",
+        seen_by: "e2e apps: when-scaled-delete",
+    }
+    NoVolumesAccepted {
+        id: "no-volumes-accepted",
+        class: "evidence destroyed",
+        words: "An application without volumes is upgraded without protection.",
+        seen_by: "e2e apps: no-volumes",
+    }
+    ScaledUpIgnored {
+        id: "scaled-up-ignored",
+        class: "drift",
+        words: "A workload that someone scaled up is stopped again.",
+        seen_by: "e2e apps: scaled-up",
+    }
+    ApprovalSkipped {
+        id: "approval-skipped",
+        class: "an order lost",
+        words: "A plan that needs a decision continues without one.",
+        seen_by: "e2e apps: approval",
+    }
     OwnTokenUsed {
         id: "own-token-used",
         class: "confused deputy",

@@ -12,11 +12,13 @@ use crate::{layout, seed};
 pub const TASKS_PAGE: &str = "docs/reference/fault-report.md";
 /// The page of the fault campaigns on the tenants operator.
 pub const TENANTS_PAGE: &str = "docs/reference/fault-report-tenants.md";
+/// The page of the fault campaigns on the apps operator.
+pub const APPS_PAGE: &str = "docs/reference/fault-report-apps.md";
 /// The page of the mutants.
 pub const MUTANTS_PAGE: &str = "docs/reference/mutants.md";
 
 /// All pages of reports.
-pub const PAGES: &[&str] = &[TASKS_PAGE, TENANTS_PAGE, MUTANTS_PAGE];
+pub const PAGES: &[&str] = &[TASKS_PAGE, TENANTS_PAGE, APPS_PAGE, MUTANTS_PAGE];
 
 /// The code that the reports speak of, beside that of the operators.
 const SOURCES: &[&str] = &[

@@ -59,6 +59,10 @@ pub struct ManagedAppSpec {
     #[serde(default, skip_serializing_if = "is_default")]
     pub volume_snapshots: VolumeSnapshotPolicy,
 
+    /// Whether the deletion of the ManagedApp deletes the snapshots of its upgrades. Default: `Retain`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub snapshots_on_delete: SnapshotDeletion,
+
     /// PersistentVolumes that a rollback replaced.
     #[serde(default, skip_serializing_if = "is_default")]
     pub retained_volumes: RetainedVolumePolicy,
@@ -98,6 +102,16 @@ pub enum ScaleDownSetting {
     UntilSnapshotReady,
 }
 
+/// The snapshots of the upgrades of a deleted ManagedApp.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SnapshotDeletion {
+    /// The snapshots stay. Nobody deletes them afterwards.
+    #[default]
+    Retain,
+    /// The operator deletes the snapshots, except those with the annotation `orchestrator.io/preserve`.
+    Delete,
+}
+
 /// Whether upgrades need the decision of a user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalPolicy {
@@ -122,6 +136,7 @@ impl ManagedAppSpec {
             git: None,
             auto_rollback: false,
             volume_snapshots: VolumeSnapshotPolicy::default(),
+            snapshots_on_delete: SnapshotDeletion::default(),
             retained_volumes: RetainedVolumePolicy::default(),
             suspend_ref: None,
             phase_timeouts: TimeoutSettings::default(),

@@ -39,6 +39,7 @@ use crate::{decide::ResourceType, kinds::OperatorRow, policy};
 
 pub use managed_app::{
     ApprovalPolicy, FluxRef, MANAGED_APP, ManagedApp, ManagedAppSpec, ScaleDownSetting,
+    SnapshotDeletion,
 };
 pub use operations::{
     ActiveOperation, ClaimRef, LastUpgrade, MAX_NAMED_CLAIMS, MAX_REJECTED_VERSIONS,
@@ -57,19 +58,20 @@ pub use status::{
 };
 pub use timeouts::{HealthCheckSettings, TimeoutSettings};
 pub use upgrade_git::{
-    AppGit, ChartField, CommitAuthor, MAX_EVIDENCE_IMAGES, MAX_PLANNED_EDITS, PlannedCommit,
-    PlannedDocument, PlannedEdit, PlannedSource, PushAttempt, PushFailure, PushOutcome,
-    PushedCommit, ReconciledVersion, UpgradeEvidence, VersionsBefore,
+    AppGit, ChartField, CommitAuthor, DocumentName, ImageField, MAX_EVIDENCE_IMAGES,
+    MAX_PLANNED_EDITS, PlannedCommit, PlannedDocument, PlannedEdit, PlannedSource, PushAttempt,
+    PushFailure, PushOutcome, PushedCommit, ReconciledVersion, UpgradeEvidence, VersionsBefore,
 };
 pub use upgrade_phase::{PLAN_TIME, PUSH_TIME, UpgradePhase};
 pub use upgrade_request::{
-    Approval, ApprovalDecision, TargetVersion, UPGRADE_REQUEST, UpgradeRequest, UpgradeRequestSpec,
+    Approval, ApprovalDecision, ImageTag, TargetVersion, UPGRADE_REQUEST, UpgradeRequest,
+    UpgradeRequestSpec,
 };
 pub use upgrade_status::{
-    ApprovedPlan, Downtime, FluxKind, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, PhaseTimeouts,
-    PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind, ScaleDownPolicy,
-    TakenSnapshot, UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus, VersionChange,
-    upgrade_condition, upgrade_intent,
+    ApprovedPlan, Downtime, FluxKind, ImageChange, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS,
+    PhaseTimeouts, PlannedFluxObject, PlannedName, PlannedVolume, PlannedWorkload, ScalableKind,
+    ScaleDownPolicy, TakenSnapshot, UndoneStep, UpgradeFailure, UpgradePlan, UpgradeRequestStatus,
+    VersionChange, upgrade_condition, upgrade_intent,
 };
 
 /// Maximum number of entries in a list of the status.

@@ -1,5 +1,5 @@
-//! The permissions of the apps operator. For ManagedApps it writes nothing but their status. It changes applications for
-//! UpgradeRequests and RollbackRequests only, within the bounds of its admission policies.
+//! The permissions of the apps operator. Of a ManagedApp it writes the status, the finalizer and labels. It changes
+//! applications for UpgradeRequests and RollbackRequests only, within the bounds of its admission policies.
 
 use super::{
     GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, LEASE, MANAGED_APP, ROLLBACK_REQUEST,
@@ -13,8 +13,8 @@ use crate::{
 pub(super) const PERMISSIONS: &[Permission] = permissions! {
     lease LEASE;
 
-    Watched GROUP, "managedapps": get list watch,
-        "reads the ManagedApps; never writes their spec or their metadata";
+    Watched GROUP, "managedapps": get list patch watch,
+        "reads the ManagedApps; writes their finalizer and labels while a request is active or snapshots must be deleted, never their spec";
     Watched GROUP, "managedapps/status": patch,
         "reports versions, workloads, volumes and health of an application";
     Watched GROUP, "upgraderequests": get list patch watch,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     /// The operator watches everything that an application consists of. A stolen token must not be able to change the Pod
-    /// template of a workload, the source of a volume, or a ManagedApp.
+    /// template of a workload, or the source of a volume.
     #[test]
     fn the_operator_writes_only_what_a_request_changes() {
         let reads = ["get", "list", "watch"];
@@ -96,6 +96,7 @@ mod tests {
         assert_eq!(
             writes,
             [
+                ("managedapps", vec!["patch"]),
                 ("managedapps/status", vec!["patch"]),
                 ("upgraderequests", vec!["patch"]),
                 ("upgraderequests/status", vec!["patch"]),

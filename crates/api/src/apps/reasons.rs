@@ -40,7 +40,7 @@ reasons! {
         "The message names the object and the cause. `orc why` follows it to the deepest blocker.";
 
     // UpgradeRequests: normal progress.
-    #[normal] OperationActive: "Another request of the application is active, or has locked one of its Flux objects.",
+    #[normal] OperationActive: "A request of the application is active, or has locked one of its Flux objects.",
         "Wait. The message names the request.";
     #[normal] Planning: "The operator checks the request and freezes the state of the application.",
         "Wait. The message names the blocker.";
@@ -60,7 +60,7 @@ reasons! {
         "Wait. The message names the workload.";
     #[normal] Undoing: "The operator returns the application to the state before the request.",
         "Wait. The message names the object, and the status has the reason of the failure.";
-    #[normal] LockRecovered: "An earlier request ended without an undo, because its finalizer was removed. The operator restores the replica counts from its lock and resumes Flux.",
+    #[normal] LockRecovered: "An earlier request ended without an undo, because its finalizer was removed. The next request, or the ManagedApp, restores the replica counts from its lock and resumes Flux.",
         "Nothing. Find out who removed the finalizer of the request that the message names.";
     #[normal] FluxSuspended: "Flux has confirmed that it is suspended, and the request holds the locks.",
         "Nothing.";
@@ -82,7 +82,7 @@ reasons! {
     // UpgradeRequests: rejected before any change.
     AppNotFound: "The ManagedApp that `managedAppRef` names does not exist.",
         "Create the ManagedApp, or submit an UpgradeRequest with another name in `managedAppRef`.";
-    NoVersionPath: "The ManagedApp has no `git`, so the operator does not know how to change the version in Git.",
+    NoVersionPath: "The ManagedApp has no `git`, or no item in `git.images` for an image, so the operator does not know how to change the version in Git.",
         "Set `git` of the ManagedApp, with a Secret that may push, then submit another UpgradeRequest.";
     SnapshotsNotInstalled: "The API server does not serve VolumeSnapshots, so the volumes of the application cannot be protected.",
         "Install the CRDs and the controller of external-snapshotter, then submit another UpgradeRequest.";
@@ -96,16 +96,16 @@ reasons! {
         "Write the version into the manifest, or change the variable by hand. Then submit another UpgradeRequest.";
     GitAheadOfCluster: "The version in Git is another one than Flux has applied.",
         "Let Flux apply the branch, or correct the version in Git. Then submit another UpgradeRequest.";
-    FileNotFound: "No file below the path of the Kustomization contains the HelmRelease.",
-        "Check `git.chart.file` of the ManagedApp, and the path of the Kustomization.";
-    FileAmbiguous: "Several files, or several documents of one file, contain the HelmRelease.",
-        "Set `git.chart.file` of the ManagedApp to the file that Flux applies.";
+    FileNotFound: "No file below the path of the Kustomization contains the document with the version.",
+        "Check the file in `git` of the ManagedApp, and the path of the Kustomization.";
+    FileAmbiguous: "Several files, or several documents of one file, contain the document with the version.",
+        "Set the file in `git` of the ManagedApp to the one that Flux applies.";
     FileEncrypted: "The file with the version is encrypted with SOPS.",
         "Move the version into a file that is not encrypted.";
     FileNotEditable: "The file with the version is a link, no YAML, a template, or too large.",
         "The message names the file and the cause. Write the version into a plain YAML file.";
     FieldNotFound: "The document in Git does not have the field with the version.",
-        "Check `git.chart.fieldPath` of the ManagedApp, or write the version into the manifest.";
+        "Check the field path in `git` of the ManagedApp, or write the version into the manifest.";
     FieldNotEditable: "An edit of the field could have an effect elsewhere, for example through an anchor.",
         "The message names the field. Write the version as one plain value.";
     SourcePinned: "The GitRepository follows a tag, a commit or a range of versions, so a commit on a branch changes nothing.",
@@ -115,7 +115,7 @@ reasons! {
     NothingToChange: "The application already requests the target version.",
         "Nothing, or submit an UpgradeRequest with another version.";
     SourceNotSupported: "The application has no HelmRelease with a chart version that an upgrade could change.",
-        "Upgrade the application in Git without the operator.";
+        "Upgrade its images with `git.images` of the ManagedApp, or upgrade it in Git without the operator.";
     NoVolumesFound: "No PersistentVolumeClaim of the application was found, so an upgrade would protect nothing.",
         "Check `volumes` in the status of the ManagedApp, and that it references the Kustomization of the application.";
     VolumeNotBound: "A PersistentVolumeClaim of the application is not bound to a volume.",

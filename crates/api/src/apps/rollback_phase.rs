@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    rollback_request::RollbackRequest,
-    upgrade_phase::{PLAN_TIME, PUSH_TIME},
-};
+use super::{rollback_request::RollbackRequest, upgrade_phase::PUSH_TIME};
 use crate::phase::{Deadline, Limit, Undo};
 
 crate::phases! {
@@ -15,7 +12,7 @@ crate::phases! {
             deadline Deadline::none("another request ends; the message names it"),
             undo Undo::None => [Plan, Failed];
         Plan: "The operator checks the upgrade and its snapshots, and freezes the state to which it returns after a failure. It changes nothing.",
-            deadline Deadline::after("2 minutes", |_: &RollbackRequest| PLAN_TIME, RollbackPhase::Failed),
+            deadline Deadline::after("`status.planTimeout`, or 2 minutes", |request: &RollbackRequest| request.plan_time(), RollbackPhase::Failed),
             undo Undo::None => [Suspend, Succeeded, Failed];
         Suspend: "The operator suspends and locks the Flux objects of the application, and waits until Flux confirms it. Without snapshots, it only locks them.",
             deadline Deadline::after("`status.plan.change.timeouts.suspend`", |request: &RollbackRequest| Duration::from(request.timeouts().suspend), RollbackPhase::Undo),

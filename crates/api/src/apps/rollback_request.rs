@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     rollback_phase::RollbackPhase,
     rollback_status::{RestoreTimeouts, RollbackRequestStatus, rollback_condition},
+    upgrade_phase::PLAN_TIME,
     upgrade_status::{PhaseTimeouts, upgrade_condition},
 };
 use crate::{
@@ -45,6 +46,13 @@ pub struct RollbackRequestSpec {
 }
 
 impl RollbackRequest {
+    /// Returns the longest time to make the plan.
+    #[must_use]
+    pub fn plan_time(&self) -> std::time::Duration {
+        let stored = self.status.as_ref().and_then(|status| status.plan_timeout);
+        stored.map_or(PLAN_TIME, std::time::Duration::from)
+    }
+
     /// Returns the timeouts of the plan, or the default ones before there is a plan.
     #[must_use]
     pub fn timeouts(&self) -> PhaseTimeouts {

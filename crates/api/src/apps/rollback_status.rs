@@ -43,6 +43,9 @@ pub struct RollbackRequestStatus {
     /// changes afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<RollbackPlan>,
+    /// Longest time to make the plan, from the ManagedApp. Default: 2 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_timeout: Option<Duration>,
     /// Workloads that were observed at zero since the request scaled them down. If such a workload is scaled up
     /// again, someone else did it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -199,16 +199,24 @@ pub struct UnprotectedVolume {
 /// Time in which a change of an application is normal. Afterwards the application is `Degraded`.
 const CHANGE_TIME: Duration = Duration::from_secs(15 * 60);
 
+/// Time after which the message of a ManagedApp in deletion names the blocker. The deletion continues.
+const DELETION_TIME: Duration = Duration::from_secs(15 * 60);
+
 crate::phases! {
     /// Phase of a ManagedApp, for people. Programs should read the conditions.
     pub enum AppPhase for ManagedAppSpec {
         Pending: "There is no result yet: Flux or Kubernetes applies a change, or the operator has not reconciled the object.",
             deadline Deadline::after("15 minutes", |_: &ManagedAppSpec| CHANGE_TIME, AppPhase::Degraded),
-            undo Undo::None => [Ready, Degraded];
+            undo Undo::None => [Ready, Degraded, Operating, Terminating];
         Ready: "Flux applied the application, and all of its workloads are ready.",
-            deadline Deadline::none(""), undo Undo::None => [Pending, Degraded];
+            deadline Deadline::none(""), undo Undo::None => [Pending, Degraded, Operating, Terminating];
         Degraded: "The application is not healthy, or its state cannot be determined; the message names the blocker.",
-            deadline Deadline::none("the message names the blocker"), undo Undo::None => [Pending, Ready];
+            deadline Deadline::none("the message names the blocker"), undo Undo::None => [Pending, Ready, Operating, Terminating];
+        Operating: "A request changes the application: Flux may be suspended, and workloads may be stopped. The message names the request.",
+            deadline Deadline::none("the phases of the request have deadlines"), undo Undo::None => [Pending, Ready, Degraded, Terminating];
+        Terminating: "The ManagedApp is being deleted. The operator waits for an active request, and deletes the snapshots if `snapshotsOnDelete` is `Delete`.",
+            deadline Deadline::after("15 minutes, from the deletion; the message then names the blocker", |_: &ManagedAppSpec| DELETION_TIME, AppPhase::Terminating),
+            undo Undo::None => [Terminating];
     }
 }
 
@@ -218,6 +226,11 @@ impl Status for ManagedAppStatus {
     fn has_intent(&self, intent: &str) -> bool {
         let mut retained = self.retained_volumes.iter();
         retained.any(|one| reclaim_intent(&one.volume) == intent)
+    }
+
+    /// Returns true: a decision keeps the finalizer only while the deletion would have to wait.
+    fn has_children(&self) -> bool {
+        true
     }
 
     fn observed(&mut self, seen: Option<&Self>) {
@@ -242,9 +255,10 @@ impl Status for ManagedAppStatus {
         }
     }
 
-    /// Returns `Degraded`: nobody knows whether the application is healthy.
+    /// Returns `Degraded`, unless the ManagedApp is `Terminating`: nobody knows whether the application is healthy.
     fn phase_in_fault(&self, _class: ErrorClass) -> Option<AppPhase> {
-        Some(AppPhase::Degraded)
+        let deleted = self.phase.filter(|phase| *phase == AppPhase::Terminating);
+        Some(deleted.unwrap_or(AppPhase::Degraded))
     }
 }
 

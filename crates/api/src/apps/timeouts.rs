@@ -10,6 +10,11 @@ use crate::{Duration, rules};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeoutSettings {
+    /// Longest time to make the plan of a request. Default: 2m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rules::duration("10s", "24h"))]
+    pub plan: Option<Duration>,
     /// Longest time until Flux confirms that it is suspended. Default: 2m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
@@ -136,6 +141,8 @@ mod tests {
         assert_eq!(none.of_rollback(&health), default);
         assert_eq!(none.of_volumes(), RestoreTimeouts::default());
         let settings = TimeoutSettings {
+            // A request stores it before its plan.
+            plan: Some(seconds(10)),
             suspend: Some(seconds(11)),
             scale_down: Some(seconds(12)),
             snapshot: Some(seconds(13)),

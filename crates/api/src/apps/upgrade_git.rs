@@ -1,6 +1,7 @@
 //! The change in Git that an upgrade makes: where it is, its plan, its push and its result.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ pub const MAX_PLANNED_EDITS: usize = 16;
 pub const MAX_EVIDENCE_IMAGES: usize = 32;
 
 /// Git repository of an application, for changes of its version.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppGit {
     /// URL of the repository. Default: that of the GitRepository of the Kustomization.
@@ -34,6 +35,11 @@ pub struct AppGit {
     /// below the path of the Kustomization that contains the HelmRelease.
     #[serde(default)]
     pub chart: ChartField,
+    /// Fields with the tags of images, one for each image that an upgrade can change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["image".into()]))]
+    pub images: Vec<ImageField>,
 }
 
 /// Author of a commit.
@@ -60,6 +66,39 @@ pub struct ChartField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 200))]
     pub field_path: Option<String>,
+}
+
+/// Field in Git with the tag of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageField {
+    /// Image without a tag, as the Pod templates have it, such as `registry.example.com/shop/server`.
+    #[schemars(length(min = 1, max = 255))]
+    pub image: String,
+    /// Path of the file in the repository. Default: the only file below the path of the Kustomization that contains the
+    /// document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub file: Option<String>,
+    /// Document in the file.
+    pub document: DocumentName,
+    /// Path of the field in the document, such as `images[name=server].newTag`. The field has the tag, or the image with
+    /// its tag.
+    #[schemars(length(min = 1, max = 200))]
+    pub field_path: String,
+}
+
+/// Kind and name of a document in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DocumentName {
+    /// Kind of the document.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Name of the document. A `kustomization.yaml` often has none. Default: any name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
 }
 
 /// Change in Git that an upgrade makes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::upgrade_request::UpgradeRequest;
 use crate::phase::{Deadline, Limit, Undo};
 
-/// Longest time to make a plan. It begins before the timeouts of the application are known.
+/// Longest time to make a plan, unless the application has another one.
 pub const PLAN_TIME: Duration = Duration::from_secs(2 * 60);
 
 /// Longest time until the outcome of the push is known. Afterwards, the request ends with an unknown outcome.
@@ -18,7 +18,7 @@ crate::phases! {
             deadline Deadline::none("another request ends; the message names it"),
             undo Undo::None => [Plan, Failed];
         Plan: "The operator checks the request and freezes the state to which it returns after a failure. It changes nothing.",
-            deadline Deadline::after("2 minutes", |_: &UpgradeRequest| PLAN_TIME, UpgradePhase::Failed),
+            deadline Deadline::after("`status.planTimeout`, or 2 minutes", |request: &UpgradeRequest| request.plan_time(), UpgradePhase::Failed),
             undo Undo::None => [Approval, Suspend, Succeeded, Failed];
         Approval: "The request waits for the decision of a user about its plan. It changes nothing.",
             deadline Deadline::none("a user approves or denies the plan; the message names the request"),

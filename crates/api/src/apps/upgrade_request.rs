@@ -1,11 +1,13 @@
 //! `UpgradeRequest`: one upgrade of a ManagedApp, which stops its workloads and takes snapshots first.
 
+use std::fmt;
+
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    upgrade_phase::UpgradePhase,
+    upgrade_phase::{PLAN_TIME, UpgradePhase},
     upgrade_status::{PhaseTimeouts, UpgradeRequestStatus, upgrade_condition},
 };
 use crate::{
@@ -81,17 +83,67 @@ pub enum ApprovalDecision {
     Denied,
 }
 
-/// Version of an application.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+/// Version of an application: of its chart, of images, or of both.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::any_version())]
 pub struct TargetVersion {
     /// Version of the Helm chart, such as `2.1.0`. A range is rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(validation = rules::exact_version())]
-    pub chart: String,
+    pub chart: Option<String>,
+    /// Images with their new tags. `spec.git.images` of the ManagedApp has the field of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub images: Vec<ImageTag>,
+}
+
+/// Image with its new tag.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageTag {
+    /// Image without a tag, as the ManagedApp names it.
+    #[schemars(length(min = 1, max = 255))]
+    pub name: String,
+    /// New tag, such as `1.26`. It may have a digest.
+    #[schemars(length(min = 1, max = 255))]
+    #[x_kube(validation = rules::image_tag())]
+    pub tag: String,
+}
+
+impl TargetVersion {
+    /// Returns this version of the chart.
+    #[must_use]
+    pub fn of_chart(version: &str) -> Self {
+        Self {
+            chart: Some(version.to_owned()),
+            images: Vec::new(),
+        }
+    }
+}
+
+/// The version for a text: that of the chart, or the images with their tags.
+impl fmt::Display for TargetVersion {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(chart) = &self.chart {
+            return out.write_str(chart);
+        }
+        let images = self.images.iter();
+        let images = images.map(|one| format!("{}:{}", one.name, one.tag));
+        out.write_str(&images.collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl UpgradeRequest {
+    /// Returns the longest time to make the plan.
+    #[must_use]
+    pub fn plan_time(&self) -> std::time::Duration {
+        let stored = self.status.as_ref().and_then(|status| status.plan_timeout);
+        stored.map_or(PLAN_TIME, std::time::Duration::from)
+    }
+
     /// Returns the timeouts of the plan, or the default ones before there is a plan.
     #[must_use]
     pub fn timeouts(&self) -> PhaseTimeouts {

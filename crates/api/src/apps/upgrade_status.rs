@@ -63,6 +63,9 @@ pub struct UpgradeRequestStatus {
     /// changes afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<UpgradePlan>,
+    /// Longest time to make the plan, from the ManagedApp. Default: 2 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_timeout: Option<Duration>,
     /// Time at which the plan was made. A plan that is approved after more than 10 minutes is made again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_at: Option<Time>,
@@ -156,8 +159,14 @@ pub struct UpgradePlan {
     /// Release of Helm that was deployed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<DeployedRelease>,
-    /// Change of the chart version.
+    /// Version of the chart before and after the upgrade. Both are the same if only images change. Absent if the
+    /// HelmRelease requests no version.
+    #[serde(default, skip_serializing_if = "VersionChange::is_empty")]
     pub chart: VersionChange,
+    /// Changes of images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub images: Vec<ImageChange>,
     /// Change in Git.
     pub commit: PlannedCommit,
     /// How long the workloads stay stopped.
@@ -342,6 +351,9 @@ pub struct PlannedWorkload {
     /// Value of `spec.suspend` of a CronJob; absent if the field was not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
+    /// Hash of the Pod spec in the template; absent for a CronJob. A workload with another hash has the new version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Whether Flux applies the workload. Another one is stopped because it mounts a volume of the application.
     pub in_inventory: bool,
 }
@@ -395,6 +407,78 @@ pub struct VersionChange {
     pub from: String,
     /// Version to upgrade to.
     pub to: String,
+}
+
+impl VersionChange {
+    fn is_empty(&self) -> bool {
+        self.from.is_empty() && self.to.is_empty()
+    }
+}
+
+/// Change of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageChange {
+    /// Image without a tag.
+    pub name: String,
+    /// Image with its tag before the upgrade, as the live Pod templates have it.
+    pub from: String,
+    /// Image with its tag after the upgrade.
+    pub to: String,
+}
+
+impl UpgradePlan {
+    /// Returns whether the version of the chart changes.
+    #[must_use]
+    pub fn changes_chart(&self) -> bool {
+        self.chart.from != self.chart.to
+    }
+
+    /// Returns whether the application has a HelmRelease.
+    #[must_use]
+    pub fn has_release(&self) -> bool {
+        let mut all = self.flux_objects.iter();
+        all.any(|one| one.kind == FluxKind::HelmRelease)
+    }
+
+    /// Returns the versions for a text: those of the chart if it changes, otherwise those of the images.
+    #[must_use]
+    pub fn versions(&self) -> VersionChange {
+        if self.changes_chart() {
+            return self.chart.clone();
+        }
+        let joined = |version: fn(&ImageChange) -> &str| {
+            let all: Vec<&str> = self.images.iter().map(version).collect();
+            all.join(", ")
+        };
+        VersionChange {
+            from: joined(|image| &image.from),
+            to: joined(|image| &image.to),
+        }
+    }
+
+    /// Returns the new version for a text.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let kind = if self.changes_chart() {
+            "chart version"
+        } else {
+            "image"
+        };
+        format!("{kind} {}", self.versions().to)
+    }
+
+    /// Returns the change for a text.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let kind = if self.changes_chart() {
+            "chart"
+        } else {
+            "images"
+        };
+        let VersionChange { from, to } = self.versions();
+        format!("{kind} {from} to {to}")
+    }
 }
 
 /// Timeouts of the phases of a request.
@@ -617,6 +701,7 @@ mod tests {
                 uid: "uid".to_owned(),
                 replicas: None,
                 suspend: None,
+                template: None,
                 in_inventory: true,
             }],
             ..UpgradePlan::default()

@@ -8,7 +8,9 @@ use super::{
 };
 use crate::{
     GROUP,
-    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, ROLLBACK_REQUEST, UPGRADE_REQUEST},
+    apps::{
+        GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, MANAGED_APP, ROLLBACK_REQUEST, UPGRADE_REQUEST,
+    },
     names,
 };
 
@@ -141,6 +143,7 @@ pub fn upgrade_operator() -> Vec<ValidatingAdmissionPolicy> {
         own_commit_jobs(),
         own_snapshots(),
         own_requests(),
+        own_managed_apps(),
     ]
 }
 
@@ -347,6 +350,25 @@ fn own_requests() -> ValidatingAdmissionPolicy {
         vec![bound(
             "object.spec == oldObject.spec".to_owned(),
             "never changes the spec of an UpgradeRequest",
+        )],
+    )
+}
+
+/// Admits no change of the spec of a ManagedApp. Another reference would let the operator change another application.
+fn own_managed_apps() -> ValidatingAdmissionPolicy {
+    conditional_policy(
+        "own-managed-apps",
+        vec![requests(
+            GROUP,
+            &["*"],
+            &[MANAGED_APP.resource.plural],
+            &["UPDATE"],
+        )],
+        None,
+        &[],
+        vec![bound(
+            "object.spec == oldObject.spec".to_owned(),
+            "never changes the spec of a ManagedApp",
         )],
     )
 }

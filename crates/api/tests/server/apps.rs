@@ -168,7 +168,7 @@ async fn an_author_references_only_flux_objects_that_they_may_patch() -> Result<
     .await
 }
 
-/// A stolen token of the operator changes no ManagedApp, no Pod template and no source of a volume. It creates no Pod of another
+/// A stolen token of the operator changes no spec of a ManagedApp, no Pod template and no source of a volume. It creates no Pod of another
 /// form, and deletes no claim of an application.
 #[tokio::test]
 #[ignore = "cluster: run by 'cargo xtask test'"]
@@ -209,7 +209,7 @@ async fn the_token_of_the_apps_operator_writes_only_what_requests_need() -> Resu
         let lease = |name: &str| json!({ "metadata": { "name": name, "namespace": namespace } });
         let leases = folder("coordination.k8s.io", namespace, "leases");
         let status = json!({ "status": { "phase": "Degraded" } });
-        let finalizer = json!({ "metadata": { "finalizers": ["orchestrator.io/x"] } });
+        let finalizers = |all: Value| json!({ "metadata": { "finalizers": all } });
         let spec = json!({ "spec": { "helmReleaseRef": { "name": "other" } } });
         let template =
             json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" } } } } });
@@ -266,18 +266,25 @@ async fn the_token_of_the_apps_operator_writes_only_what_requests_need() -> Resu
                         None
                     ),
                     ask(
-                        "a finalizer",
+                        "its finalizer",
                         patch.clone(),
                         app("/stored"),
-                        Some(finalizer),
-                        no("cannot patch resource \"managedapps\"")
+                        Some(finalizers(json!(["managedapps.orchestrator.io/finalizer"]))),
+                        None
+                    ),
+                    ask(
+                        "the end of its finalizer",
+                        patch.clone(),
+                        app("/stored"),
+                        Some(finalizers(json!([]))),
+                        None
                     ),
                     ask(
                         "a spec",
                         patch.clone(),
                         app("/stored"),
                         Some(spec),
-                        no("cannot patch resource \"managedapps\"")
+                        no("never changes the spec of a ManagedApp")
                     ),
                     ask(
                         "the end of a ManagedApp",

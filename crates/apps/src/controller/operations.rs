@@ -1,37 +1,58 @@
-//! Reads the requests of an application, with their snapshots and the volumes that rollbacks replaced.
+//! Reads the requests of an application, with their snapshots, their locks and the volumes that rollbacks replaced.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::{
     Status,
-    apps::{ManagedApp, NamespacedName, RollbackRequest, UpgradeRequest},
+    apps::{
+        ManagedApp, NamespacedName, ROLLBACK_REQUEST, RollbackRequest, UPGRADE_REQUEST,
+        UpgradeRequest,
+    },
+    claim::{Holder, Lock},
     names,
 };
-use engine::Key;
+use engine::{Availability, Key};
 use kube::ResourceExt;
 
 use super::{
     Shared,
-    caches::Caches,
+    observer::{FluxObjects, Observer},
     upgrade_caches::{UpgradeCaches, of_app, of_request, of_upgrade},
     upgrade_storage::cluster_key,
+    upgrades::{object_kind, target},
 };
 use crate::{
+    discover,
+    object::ObjectId,
     operations::{Operations, ReplacedVolume, RollbackView, UpgradeView},
     rollback::volume::LiveVolume,
-    upgrade::{retention::SnapshotSet, storage::SnapshotView},
+    upgrade::{
+        flux_target::FluxTarget,
+        recovery::{Locks, noted},
+        retention::SnapshotSet,
+        storage::SnapshotView,
+    },
+    world::Discovery,
 };
 
 /// Reads the requests of applications from the caches.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct OperationsReader {
     pub(super) own: UpgradeCaches,
-    pub(super) caches: Caches,
+    pub(super) observer: Observer,
 }
 
 impl OperationsReader {
-    /// Returns the requests of an application.
-    pub(super) fn read(&self, app: &ManagedApp) -> Operations {
+    /// Returns the requests of an application with these objects.
+    pub(super) fn read(
+        &self,
+        app: &ManagedApp,
+        flux: &FluxObjects,
+        discovery: &Discovery,
+    ) -> Operations {
         let namespace = app.namespace().unwrap_or_default();
         let upgrades = self
             .own
@@ -65,15 +86,89 @@ impl OperationsReader {
         let listed = stored.retained_volumes.iter().map(|one| &one.volume);
         let replaced = rollbacks.iter().flat_map(|one| one.replaced.iter());
         let replaced = replaced.map(|(volume, _, _)| volume);
-        let volumes: std::collections::BTreeSet<&String> = listed.chain(replaced).collect();
+        let volumes: BTreeSet<&String> = listed.chain(replaced).collect();
         let replaced = volumes.into_iter().filter_map(|name| self.volume(name));
         let replaced = replaced.collect();
         Operations {
             upgrades,
             rollbacks,
-            restoring: self.caches.restoring(),
+            restoring: self.observer.caches.restoring(),
             sets,
+            unknown_snapshots: self.unknown_snapshots(&namespace),
+            locks: self.locks(app, flux, discovery),
             replaced,
+        }
+    }
+
+    /// Returns why the snapshots of a namespace are not known. An API server without snapshots has none.
+    fn unknown_snapshots(&self, namespace: &str) -> Option<String> {
+        match self.own.snapshots.availability(Some(namespace)) {
+            Availability::Installed | Availability::NotInstalled => None,
+            Availability::Unreadable { why } => Some(why),
+        }
+    }
+
+    /// Returns the locks of the Flux objects of an application.
+    fn locks(&self, app: &ManagedApp, flux: &FluxObjects, discovery: &Discovery) -> Locks {
+        let namespace = app.namespace().unwrap_or_default();
+        let parent = app.spec.suspend_ref.as_ref();
+        let parent = parent.map(|reference| discover::resolve(reference, &namespace));
+        let parent = parent.filter(|parent| *parent != flux.kustomization_name);
+        let caches = &self.observer.caches;
+        let kustomizations = parent.iter().chain([&flux.kustomization_name]);
+        let kustomizations = kustomizations.filter_map(|name| target(&caches.kustomizations, name));
+        let release = match &flux.helm_release {
+            Ok(Some((name, _))) => target(&caches.helm_releases, name),
+            Ok(None) | Err(_) => None,
+        };
+        let flux: Vec<FluxTarget> = kustomizations.chain(release).collect();
+        let holders = flux.iter().filter_map(|one| match &one.lock {
+            Lock::Held(holder) => Some(holder),
+            Lock::Free | Lock::Unreadable => None,
+        });
+        let active = holders.filter(|holder| self.is_active(holder));
+        let active = active.map(|holder| holder.uid.clone()).collect();
+        let mut namespaces: BTreeSet<String> =
+            flux.iter().map(|one| one.namespace.clone()).collect();
+        if let Discovery::Found(objects) = discovery {
+            let ids = objects.ids();
+            namespaces.extend(ids.into_iter().map(|id| id.namespace));
+        }
+        let ids = noted(&flux, &namespaces)
+            .into_iter()
+            .map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name));
+        let ids: BTreeSet<ObjectId> = ids.collect();
+        let workloads = ids.iter().filter_map(|id| caches.scale(id)).collect();
+        Locks {
+            flux,
+            workloads,
+            active,
+        }
+    }
+
+    /// Returns whether a holder may still release its lock. One that the operator cannot observe counts as active.
+    fn is_active(&self, holder: &Holder) -> bool {
+        let namespace = holder.namespace.as_deref();
+        if !namespace.is_some_and(|namespace| self.observer.is_watched(namespace)) {
+            return true;
+        }
+        let key = Key {
+            namespace: holder.namespace.clone(),
+            name: holder.name.clone(),
+        };
+        let is_it = |uid: Option<&String>| uid == Some(&holder.uid);
+        if holder.kind == UPGRADE_REQUEST.name() {
+            self.own.requests.get(&key).is_some_and(|one| {
+                is_it(one.metadata.uid.as_ref())
+                    && !one.status.as_ref().is_some_and(Status::is_over)
+            })
+        } else if holder.kind == ROLLBACK_REQUEST.name() {
+            self.own.rollbacks.get(&key).is_some_and(|one| {
+                is_it(one.metadata.uid.as_ref())
+                    && !one.status.as_ref().is_some_and(Status::is_over)
+            })
+        } else {
+            true
         }
     }
 
@@ -88,7 +183,7 @@ impl OperationsReader {
             let key = of_upgrade(namespace, &one.name_any());
             self.own.rollbacks.by_index(&key)
         });
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         planned
             .into_iter()
             .chain(of_upgrades)
@@ -134,7 +229,7 @@ impl OperationsReader {
         let volume = LiveVolume::read(&found);
         let claim = volume.claim.as_ref().and_then(|(namespace, name)| {
             let name = NamespacedName::new(namespace, name);
-            let entry = self.caches.claim_object(&name)?;
+            let entry = self.observer.caches.claim_object(&name)?;
             entry.claim.metadata.uid.clone()
         });
         Some(ReplacedVolume {

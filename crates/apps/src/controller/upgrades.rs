@@ -40,6 +40,7 @@ use crate::{
         self,
         commit_step::{CONTAINER, CommitStep, StepJob, StepPod, StepState},
         flux_target::FluxTarget,
+        recovery::noted,
         scale_target::ScaleTarget,
         world::{AppState, OtherRequest, UpgradeWorld},
     },
@@ -77,6 +78,16 @@ pub(super) struct Application {
     pub(super) source: Option<NamespacedName>,
     pub(super) workloads: BTreeSet<ObjectId>,
     pub(super) claims: BTreeSet<NamespacedName>,
+}
+
+impl Application {
+    /// Returns the namespaces of the application.
+    fn namespaces(&self, flux: &[FluxTarget]) -> BTreeSet<String> {
+        let flux = flux.iter().map(|one| one.namespace.clone());
+        let workloads = self.workloads.iter().map(|id| id.namespace.clone());
+        let claims = self.claims.iter().map(|name| name.namespace.clone());
+        flux.chain(workloads).chain(claims).collect()
+    }
 }
 
 impl UpgradeKind {
@@ -147,11 +158,10 @@ impl UpgradeKind {
         found.claims.extend(claims);
         let flux = self.flux(&found.flux, request).await?;
         // A lock of a request that was deleted by force names the workloads that it had stopped.
-        let notes = flux.iter().filter_map(|target| target.note.as_ref());
-        let noted = notes.flat_map(|note| note.workloads.iter());
-        let noted: Vec<ObjectId> = noted
-            .map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name))
-            .collect();
+        let namespaces = found.namespaces(&flux);
+        let noted = noted(&flux, &namespaces).into_iter();
+        let noted =
+            noted.map(|one| ObjectId::new(object_kind(one.kind), &one.namespace, &one.name));
         found.workloads.extend(noted);
         let workloads = self.scales(&found.workloads, request).await?;
         let app = found.app.as_ref().map(|state| &state.app.spec);
@@ -216,12 +226,11 @@ impl UpgradeKind {
         let parent = app.spec.suspend_ref.as_ref();
         let parent = parent.map(|reference| discover::resolve(reference, &namespace));
         let parent = parent.filter(|parent| *parent != world.kustomization_name);
-        let mut flux = vec![(FluxKind::Kustomization, world.kustomization_name.clone())];
-        flux.extend(
-            parent
-                .iter()
-                .map(|name| (FluxKind::Kustomization, name.clone())),
-        );
+        // What applies another object comes before it.
+        let kustomizations = parent.iter().chain([&world.kustomization_name]);
+        let mut flux: Vec<(FluxKind, NamespacedName)> = kustomizations
+            .map(|name| (FluxKind::Kustomization, name.clone()))
+            .collect();
         if let Ok(Some((name, _))) = &world.helm_release {
             flux.push((FluxKind::HelmRelease, name.clone()));
         }
@@ -546,7 +555,7 @@ fn uid_of(request: &UpgradeRequest) -> String {
     request.uid().unwrap_or_default()
 }
 
-fn object_kind(kind: ScalableKind) -> ObjectKind {
+pub(super) fn object_kind(kind: ScalableKind) -> ObjectKind {
     match kind {
         ScalableKind::Deployment => ObjectKind::Deployment,
         ScalableKind::StatefulSet => ObjectKind::StatefulSet,
@@ -554,7 +563,7 @@ fn object_kind(kind: ScalableKind) -> ObjectKind {
     }
 }
 
-fn target<V: Send + Sync + 'static>(
+pub(super) fn target<V: Send + Sync + 'static>(
     cache: &OptionalCache<FluxEntry<V>>,
     name: &NamespacedName,
 ) -> Option<FluxTarget> {

@@ -84,7 +84,10 @@ fn no_decision_has_an_effect() {
     for (_, world, _, _) in problems() {
         let found = decided(&world);
         assert!(found.effects.is_empty() && found.claims.is_empty() && found.confirm.is_empty());
-        assert!(!api::Status::has_children(&found.status));
+        assert!(matches!(
+            found.finalizer,
+            api::decide::FinalizerAction::Remove { .. }
+        ));
     }
 }
 

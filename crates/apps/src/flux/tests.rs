@@ -380,6 +380,26 @@ fn a_helm_release_is_judged_by_its_newest_release() {
     }
 }
 
+/// The timeout of an upgrade counts before that of all actions.
+#[test]
+fn the_timeout_of_an_upgrade_is_read() {
+    for (spec, expected) in [
+        (json!({}), None),
+        (json!({ "timeout": "5m" }), Some(300)),
+        (json!({ "timeout": "1h5m0s" }), Some(3900)),
+        (
+            json!({ "timeout": "5m", "upgrade": { "timeout": "90s" } }),
+            Some(90),
+        ),
+        (json!({ "timeout": "long" }), None),
+    ] {
+        let object = json!({ "spec": spec });
+        let found = HelmReleaseView::read(&meta(1), &object).unwrap().timeout;
+        let found = found.map(|timeout| timeout.as_secs());
+        assert_eq!(found, expected, "{object}");
+    }
+}
+
 /// The table of requests: the token in the annotation, the handled one, was ready, and the state.
 #[test]
 fn a_request_that_flux_has_not_handled_is_open() {

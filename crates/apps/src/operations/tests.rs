@@ -4,14 +4,21 @@ use std::sync::Arc;
 
 use api::{
     Status,
-    apps::{FluxRef, ManagedAppSpec, RetainedVolumePolicy},
+    apps::{FluxKind, FluxRef, ManagedAppSpec, NamespacedName, RetainedVolumePolicy, ScalableKind},
+    claim::{Holder, Lock},
     decide::FinalizerAction,
 };
 
 use super::*;
 use crate::{
     flux::HelmReleaseView,
-    upgrade::tests::fixtures::{at, world},
+    object::{ObjectId, ObjectKind},
+    overlap::Overlap,
+    upgrade::{
+        flux_target::LockNote,
+        scale_target::Scale,
+        tests::fixtures::{at, flux_target, scale_target, world},
+    },
     world::Seen,
 };
 
@@ -34,6 +41,7 @@ fn upgrade(name: &str, created: i64) -> UpgradeView {
         request: request(name, created, "Succeeded", false),
         from: Some("1.0.0".to_owned()),
         to: "2.0.0".to_owned(),
+        images: None,
         is_committed: true,
         snapshots: 1,
         taken_at: Some(at(created)),
@@ -76,19 +84,12 @@ fn replaced() -> ReplacedVolume {
     }
 }
 
-/// The report about an application whose live version is 2.0.0.
-fn decided(
-    operations: Operations,
-    status: ManagedAppStatus,
-    ttl: Option<std::time::Duration>,
-) -> Decision<ManagedAppStatus> {
-    let mut spec = ManagedAppSpec::new(FluxRef {
+/// An application whose live version is 2.0.0, with its ManagedApp.
+fn observed(operations: Operations, status: ManagedAppStatus) -> (ManagedApp, AppWorld) {
+    let spec = ManagedAppSpec::new(FluxRef {
         name: "shop".to_owned(),
         namespace: None,
     });
-    spec.retained_volumes = RetainedVolumePolicy {
-        ttl: ttl.map(Into::into),
-    };
     let mut app = ManagedApp::new("shop", spec);
     app.status = Some(status);
     let mut world = world().app.unwrap().world;
@@ -98,15 +99,36 @@ fn decided(
     let helm: &mut HelmReleaseView = Arc::make_mut(helm);
     helm.requested = Some("2.0.0".to_owned());
     world.operations = Some(operations);
+    (app, world)
+}
+
+fn decided_about(
+    app: &ManagedApp,
+    world: &AppWorld,
+    confirmed: bool,
+) -> Decision<ManagedAppStatus> {
     crate::decide::decide(&Input {
-        object: &app,
-        world: &world,
+        object: app,
+        world,
         now: at(0),
         fault: None,
         refused: false,
-        confirmed: false,
+        confirmed,
         overdue: false,
     })
+}
+
+/// The report about the application.
+fn decided(
+    operations: Operations,
+    status: ManagedAppStatus,
+    ttl: Option<std::time::Duration>,
+) -> Decision<ManagedAppStatus> {
+    let (mut app, world) = observed(operations, status);
+    app.spec.retained_volumes = RetainedVolumePolicy {
+        ttl: ttl.map(Into::into),
+    };
+    decided_about(&app, &world, false)
 }
 
 fn report_of(operations: Operations) -> Decision<ManagedAppStatus> {
@@ -217,7 +239,148 @@ fn the_oldest_active_request_is_the_operation() {
     );
 }
 
-/// A ManagedApp never gets a finalizer, and the effects of the retention delay no report.
+/// A request that has changed nothing hides no problem of the application.
+#[test]
+fn a_request_that_changes_the_application_is_its_phase() {
+    for (phase, is_dry_run, expected) in [
+        ("Pending", false, false),
+        ("Plan", false, false),
+        ("Approval", false, false),
+        ("Suspend", false, true),
+        ("VolumeSwap", false, true),
+        ("Undo", false, true),
+        ("Plan", true, false),
+    ] {
+        let mut one = upgrade("up", 0);
+        one.request = request("up", 0, phase, true);
+        one.request.is_dry_run = is_dry_run;
+        let operations = Operations {
+            upgrades: vec![one],
+            ..Operations::default()
+        };
+        let decision = report_of(operations.clone());
+        let is_operating = decision.phase == AppPhase::Operating;
+        assert_eq!(is_operating, expected, "{phase}");
+        // Flux is suspended, which is a problem only without the request.
+        let (app, mut world) = observed(operations, ManagedAppStatus::default());
+        let Seen::Present(kustomization) = &mut world.kustomization else {
+            panic!("no Kustomization");
+        };
+        Arc::make_mut(kustomization).flux.is_suspended = true;
+        let decision = decided_about(&app, &world, false);
+        let is_named = decision.verdict.reason == Reason::OperationActive;
+        assert_eq!(is_named, expected, "{phase}: {:?}", decision.verdict);
+        let message = format!("UpgradeRequest 'up' is in phase {phase}: ");
+        assert_eq!(decision.verdict.message.starts_with(&message), expected);
+    }
+}
+
+/// A finalizer without a duty would keep a ManagedApp whose operator was removed.
+#[test]
+fn a_managed_app_has_a_finalizer_only_while_its_deletion_would_wait() {
+    let active = |phase: &str| {
+        let mut one = upgrade("up", 0);
+        one.request = request("up", 0, phase, true);
+        vec![one]
+    };
+    let sets = || vec![set("uid-up", 0)];
+    // Columns: upgrades, sets of snapshots, deletion of snapshots, whether the finalizer is kept.
+    for (upgrades, sets, policy, expected) in [
+        (Vec::new(), Vec::new(), SnapshotDeletion::Retain, false),
+        (
+            active("Approval"),
+            Vec::new(),
+            SnapshotDeletion::Retain,
+            false,
+        ),
+        (
+            active("Suspend"),
+            Vec::new(),
+            SnapshotDeletion::Retain,
+            true,
+        ),
+        (Vec::new(), sets(), SnapshotDeletion::Retain, false),
+        (Vec::new(), sets(), SnapshotDeletion::Delete, true),
+        (Vec::new(), Vec::new(), SnapshotDeletion::Delete, false),
+    ] {
+        let operations = Operations {
+            upgrades,
+            sets,
+            ..Operations::default()
+        };
+        let context = format!("{operations:?}, {policy:?}");
+        let (mut app, world) = observed(operations, ManagedAppStatus::default());
+        app.spec.snapshots_on_delete = policy;
+        let decision = decided_about(&app, &world, false);
+        let is_kept = decision.finalizer == FinalizerAction::Keep;
+        assert_eq!(is_kept, expected, "{context}");
+    }
+}
+
+/// A lock of a request that does not exist. The database is at zero.
+fn lost_lock() -> Locks {
+    let scale = |count: i32| Scale::Replicas {
+        desired: count,
+        current: count,
+        observed: 2,
+    };
+    let planned = scale_target(ScalableKind::StatefulSet, "db", scale(3)).planned(true);
+    let mut target = flux_target(FluxKind::Kustomization, "kustomization", Some(true));
+    target.lock = Lock::Held(Holder {
+        kind: "UpgradeRequest".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "dead".to_owned(),
+        uid: "dead".to_owned(),
+    });
+    target.note = Some(LockNote {
+        suspend: None,
+        workloads: vec![planned],
+    });
+    Locks {
+        flux: vec![target],
+        workloads: vec![scale_target(ScalableKind::StatefulSet, "db", scale(0))],
+        active: [].into(),
+    }
+}
+
+/// `finalizer-removed`: without another request, the ManagedApp returns to the state in the lock, after live reads.
+#[test]
+fn a_lost_lock_is_recovered_without_another_request() {
+    let operations = Operations {
+        locks: lost_lock(),
+        ..Operations::default()
+    };
+    let (app, world) = observed(operations.clone(), ManagedAppStatus::default());
+    let first = decided_about(&app, &world, false);
+    assert_eq!(first.confirm.len(), 3, "{:?}", first.confirm);
+    let second = decided_about(&app, &world, true);
+    assert_eq!(second.verdict.reason, Reason::LockRecovered);
+    let [Effect::Patch { patch, .. }] = second.effects.as_slice() else {
+        panic!("{:?}", second.effects);
+    };
+    assert_eq!(*patch, json!({ "spec": { "replicas": 3 } }));
+    assert_ne!(second.phase, AppPhase::Ready);
+
+    // The next request of the application recovers the lock, and so does an older ManagedApp.
+    let mut waiting = upgrade("next", 10);
+    waiting.request = request("next", 10, "Pending", true);
+    let with_request = Operations {
+        upgrades: vec![waiting],
+        ..operations.clone()
+    };
+    let (app, world) = observed(with_request, ManagedAppStatus::default());
+    let decision = decided_about(&app, &world, false);
+    assert!(decision.confirm.is_empty() && decision.effects.is_empty());
+    let (app, mut world) = observed(operations, ManagedAppStatus::default());
+    world.overlap = Some(Overlap {
+        object: ObjectId::new(ObjectKind::Kustomization, "shop", "shop"),
+        older: NamespacedName::new("shop", "older"),
+    });
+    let decision = decided_about(&app, &world, false);
+    assert!(decision.confirm.is_empty() && decision.effects.is_empty());
+}
+
+/// The effects of the retention need no finalizer, and delay no report.
 #[test]
 fn old_snapshots_are_deleted_without_a_finalizer() {
     let sets = (0..5).map(|number| set(&format!("uid-{number}"), number));

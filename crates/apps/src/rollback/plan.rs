@@ -194,15 +194,13 @@ impl Planning<'_> {
 
 /// Formats a plan. An upgrade without snapshots is rolled back in Git only.
 fn summary(plan: &RollbackPlan) -> String {
-    let chart = &plan.change.chart;
     let kept = match plan.unrestored.len() {
         0 => String::new(),
         count => format!("; {count} volumes keep their data"),
     };
     format!(
-        "chart {} to {}: stops {} workloads, restores {} volumes{kept}",
-        chart.from,
-        chart.to,
+        "{}: stops {} workloads, restores {} volumes{kept}",
+        plan.change.summary(),
         plan.change.workloads.len(),
         plan.restores.len()
     )

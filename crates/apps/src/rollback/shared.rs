@@ -5,8 +5,8 @@ use api::{
     Reason, Verdict,
     apps::{
         ROLLBACK_REQUEST, RollbackFailure, RollbackPhase, RollbackRequest, RollbackRequestStatus,
-        TargetVersion, UpgradeFailure, UpgradePhase, UpgradeRequest, UpgradeRequestSpec,
-        UpgradeRequestStatus, upgrade_condition,
+        TargetVersion, UpgradeFailure, UpgradePhase, UpgradePlan, UpgradeRequest,
+        UpgradeRequestSpec, UpgradeRequestStatus, upgrade_condition,
     },
     decide::{Effect, Input, LiveRead},
     names,
@@ -18,7 +18,7 @@ use super::{RollbackDecision, world::RollbackWorld};
 use crate::{
     discover::Problem,
     flux::{DEPLOYED, HelmReleaseView},
-    upgrade::{self, UpgradeDecision, return_plan::is_uninstalled, world::UpgradeWorld},
+    upgrade::{self, UpgradeDecision, images, return_plan::is_uninstalled, world::UpgradeWorld},
     versions::exact,
 };
 
@@ -35,8 +35,8 @@ pub(super) fn begin_commit(input: &Input<'_, RollbackRequest, RollbackWorld>) ->
 /// Adapts the versions before the commit to the actions of Helm after the failed upgrade, so that the evidence of the
 /// rollback can be found.
 fn with_remediation(status: &mut RollbackRequestStatus, world: &UpgradeWorld) {
-    let target = status.plan.as_ref().map(|plan| &plan.change.chart.to);
-    let (Some(target), Some(before)) = (target, &mut status.before_commit) else {
+    let plan = status.plan.as_ref().map(|plan| &plan.change);
+    let (Some(plan), Some(before)) = (plan, &mut status.before_commit) else {
         return;
     };
     let helm = world.live.as_ref().and_then(|live| live.release());
@@ -44,26 +44,36 @@ fn with_remediation(status: &mut RollbackRequestStatus, world: &UpgradeWorld) {
     if is_uninstalled(helm) {
         // The versions of the next release begin again.
         before.release_version = None;
-    } else if has_deployed(helm, target) {
+    } else if is_deployed(helm) && has_target(world, helm, plan) {
         // Helm has rolled the release back already, so no newer release follows. The current one counts as new.
         before.release_version = before.release_version.map(|version| version - 1);
     }
 }
 
-/// Returns whether the newest release is deployed with this version of the chart.
-fn has_deployed(helm: &HelmReleaseView, version: &str) -> bool {
-    helm.newest.as_ref().is_some_and(|newest| {
-        newest.status == DEPLOYED && exact(&newest.chart_version) == exact(version)
-    })
+fn is_deployed(helm: &HelmReleaseView) -> bool {
+    let newest = helm.newest.as_ref();
+    newest.is_some_and(|newest| newest.status == DEPLOYED)
 }
 
-/// Returns the version of the newest release if it has another chart than the one before the upgrade. A release with the
-/// chart from before counts as new. After an uninstalled release, the versions begin again.
+/// Returns whether the newest release has the version from before the upgrade: its chart, or its images in the Pod templates.
+fn has_target(world: &UpgradeWorld, helm: &HelmReleaseView, plan: &UpgradePlan) -> bool {
+    if plan.changes_chart() {
+        let newest = helm.newest.as_ref();
+        newest.is_some_and(|newest| exact(&newest.chart_version) == exact(&plan.chart.to))
+    } else {
+        let live = world.live.as_ref();
+        live.is_some_and(|live| images::missing(plan, &live.discovery).is_none())
+    }
+}
+
+/// Returns the version of the newest release if it has another version than the one before the upgrade. A release with the
+/// version from before counts as new. After an uninstalled release, the versions begin again.
 pub(super) fn other_release(input: &Input<'_, RollbackRequest, RollbackWorld>) -> Option<i64> {
     let plan = input.object.status.as_ref()?.plan.as_ref()?;
-    let helm = input.world.operation.live.as_ref()?.release()?;
+    let world = &input.world.operation;
+    let helm = world.live.as_ref()?.release()?;
     let newest = helm.newest.as_ref().filter(|_| !is_uninstalled(helm))?;
-    let is_target = exact(&newest.chart_version) == exact(&plan.change.chart.to);
+    let is_target = has_target(world, helm, &plan.change);
     (!is_target).then_some(newest.version)
 }
 
@@ -101,13 +111,12 @@ fn with_upgrade(
         && phase == RollbackPhase::Succeeded
         && let Some(plan) = plan
     {
-        let change = &plan.change.chart;
         let data = if plan.restores.is_empty() {
             "; no volume was restored".to_owned()
         } else {
             format!(", with the data from before upgrade '{}'", plan.upgrade)
         };
-        let message = format!("returned from chart {} to {}{data}", change.from, change.to);
+        let message = format!("returned from {}{data}", plan.change.summary());
         decision.verdict = Verdict::succeeded(message.clone());
         let healthy = upgrade_condition::HEALTHY;
         let mut conditions = decision.conditions.iter_mut();
@@ -165,14 +174,12 @@ pub(crate) fn as_upgrade(
     let plan = stored.plan;
     let app = plan.as_ref().map(|plan| plan.app.clone());
     let app = app.or_else(|| Some(upgrade?.spec.managed_app_ref.name.clone()));
-    let chart = plan.as_ref().map(|plan| plan.change.chart.to.clone());
     let spec = UpgradeRequestSpec {
         managed_app_ref: NamedRef {
             name: app.unwrap_or_default(),
         },
-        target_version: TargetVersion {
-            chart: chart.unwrap_or_default(),
-        },
+        // The plan has the version.
+        target_version: TargetVersion::default(),
         // The plan decides which volumes are restored.
         skip_snapshot: false,
         allow_unhealthy: true,
@@ -182,6 +189,7 @@ pub(crate) fn as_upgrade(
     let status = UpgradeRequestStatus {
         phase: stored.phase.map(phase_before),
         plan: plan.map(|plan| plan.change),
+        plan_timeout: stored.plan_timeout,
         planned_at: None,
         approved: None,
         at_zero: stored.at_zero,
@@ -231,6 +239,7 @@ fn as_rollback(
     RollbackRequestStatus {
         phase: stored.phase,
         plan: stored.plan,
+        plan_timeout: status.plan_timeout,
         at_zero: status.at_zero,
         workloads_stopped_at: status.workloads_stopped_at,
         downtime: status.downtime,

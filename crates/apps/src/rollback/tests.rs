@@ -5,6 +5,7 @@ mod after_upgrade;
 mod automatic;
 mod cluster;
 mod delivery;
+mod images;
 mod plans;
 mod requests;
 mod runs;

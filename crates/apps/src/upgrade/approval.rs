@@ -122,9 +122,8 @@ fn hash(plan: &UpgradePlan) -> String {
 
 fn waiting(request: &Request<'_>, plan: &UpgradePlan) -> String {
     format!(
-        "waits until a user decides about chart {} to {}: set 'spec.approval' of UpgradeRequest '{}'",
-        plan.chart.from,
-        plan.chart.to,
+        "waits until a user decides about {}: set 'spec.approval' of UpgradeRequest '{}'",
+        plan.summary(),
         request.name()
     )
 }

@@ -31,7 +31,7 @@ const SUSPEND: [&str; 2] = ["f:spec", "f:suspend"];
 const QUOTED: usize = 100;
 
 /// A Flux object, reduced to the fields that an upgrade reads.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FluxTarget {
     /// Kind.
     pub kind: FluxKind,
@@ -342,6 +342,7 @@ mod tests {
                 uid: "db-uid".to_owned(),
                 replicas: Some(3),
                 suspend: None,
+                template: Some("0123456789".to_owned()),
                 in_inventory: true,
             }],
         };

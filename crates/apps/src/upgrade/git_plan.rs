@@ -1,22 +1,28 @@
 //! The part of the plan that is about Git: a Job of `step commit` reads the branch, edits in memory, and pushes nothing.
 
+use std::collections::BTreeSet;
+
 use api::{
     Reason,
     apps::{
-        AppGit, CommitAuthor, PlannedCommit, PlannedDocument, PlannedEdit, PlannedSource,
-        UpgradePlan,
+        AppGit, CommitAuthor, ImageChange, PlannedCommit, PlannedDocument, PlannedEdit,
+        PlannedSource, UpgradePlan,
     },
     decide::Manifest,
 };
 use git::{
     Commit,
-    edits::{Author, Change, CommitReport, DocumentRef, Edit, Mode, Plan, Request as StepRequest},
+    edits::{
+        Author, Change, CommitReport, DocumentRef, Edit, Mode, Plan, PlannedEdit as StepEdit,
+        Request as StepRequest,
+    },
 };
 
 use super::{
     Request,
     commit_job::{self, PLAN_STEP_TIME, Work},
     commit_step::{StepJob, StepState},
+    images,
     world::AppState,
 };
 use crate::{
@@ -34,13 +40,23 @@ const VERSION_FIELD: &str = "spec.chart.spec.version";
 /// The next step of the plan.
 pub(super) enum GitStep {
     /// The plan of the step was read.
-    Planned(Box<PlannedCommit>, Vec<String>),
+    Planned(Box<GitChange>),
     /// The Job does not exist.
     Create(Box<Manifest>),
     /// The Job works.
     Wait(Problem),
     /// The request is rejected.
     Reject(Problem),
+}
+
+/// The change in Git, as the step planned it.
+pub(super) struct GitChange {
+    /// The commit.
+    pub(super) commit: PlannedCommit,
+    /// The images of the plan, with their tags before.
+    pub(super) images: Vec<ImageChange>,
+    /// Facts that do not prevent the upgrade.
+    pub(super) warnings: Vec<String>,
 }
 
 fn reject(reason: Reason, message: impl Into<String>) -> GitStep {
@@ -204,7 +220,7 @@ impl<'a> Repository<'a> {
             },
             summary: self.summary(app, plan),
             edits: match self.wanted {
-                Wanted::Upgrade => vec![self.edit(plan)],
+                Wanted::Upgrade => self.edits(plan),
                 Wanted::Back(upgrade) => exact(upgrade, true),
                 Wanted::Nothing(upgrade) => exact(upgrade, false),
             },
@@ -232,11 +248,39 @@ impl<'a> Repository<'a> {
             Wanted::Upgrade => "Upgrade",
             Wanted::Back(_) | Wanted::Nothing(_) => "Return",
         };
-        format!("{verb} {app} to {}", plan.chart.to)
+        // The first line of a message is short, and an upgrade may have many images.
+        let count = plan.images.len();
+        let to = if plan.changes_chart() || count == 1 {
+            plan.versions().to
+        } else {
+            format!("{count} new images")
+        };
+        format!("{verb} {app} to {to}")
+    }
+
+    /// Returns the edits of an upgrade.
+    fn edits(&self, plan: &UpgradePlan) -> Vec<Edit> {
+        let chart = plan.changes_chart().then(|| self.chart_edit(plan));
+        let fields = self.git.images.iter();
+        let images = fields.filter_map(|field| {
+            let mut wanted = plan.images.iter();
+            let change = wanted.find(|image| image.name == field.image)?;
+            let tag = change.to.strip_prefix(&change.name)?.strip_prefix(':')?;
+            Some(Edit {
+                file: field.file.clone(),
+                document: images::document(field),
+                field_path: field.field_path.clone(),
+                change: Change::Image {
+                    image: field.image.clone(),
+                    tag: tag.to_owned(),
+                },
+            })
+        });
+        chart.into_iter().chain(images).collect()
     }
 
     /// Returns the edit of the version of the chart.
-    fn edit(&self, plan: &UpgradePlan) -> Edit {
+    fn chart_edit(&self, plan: &UpgradePlan) -> Edit {
         let mut helm = plan.flux_objects.iter().rev();
         let helm = helm.find(|one| one.kind == api::apps::FluxKind::HelmRelease);
         let field_path = self.git.chart.field_path.clone();
@@ -347,34 +391,40 @@ fn reported(
         return wait(why);
     };
     match Plan::find(text, digest) {
-        Ok(found) => planned(request.app_name(), target, plan, found),
+        Ok(found) => planned(request, target, plan, found),
         Err(why) => reject(Reason::CommitFailed, why),
     }
 }
 
-/// Compares the plan of the step with the live version, and returns the change in Git.
-fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) -> GitStep {
-    // The version that Flux has applied, and the one that the commit writes.
-    let (live, written) = match target.wanted {
-        Wanted::Upgrade | Wanted::Back(_) => (&plan.chart.from, Some(&plan.chart.to)),
-        Wanted::Nothing(_) => (&plan.chart.to, None),
-    };
+/// Compares the plan of the step with the live versions, and returns the change in Git.
+fn planned(
+    request: &Request<'_>,
+    target: &Repository<'_>,
+    plan: &UpgradePlan,
+    found: Plan,
+) -> GitStep {
+    let is_upgrade = matches!(target.wanted, Wanted::Upgrade);
+    let is_change = !matches!(target.wanted, Wanted::Nothing(_));
+    let state = request.world.app.as_ref();
+    let live = state.map(|state| images::live(&state.world.discovery));
+    let live = live.unwrap_or_default();
+    let mut changes = plan.images.clone();
     for edit in &found.edits {
-        if edit.from != *live {
-            return reject(
-                Reason::GitAheadOfCluster,
-                format!(
-                    "'{}' requests version '{}', but Flux has applied '{live}'",
-                    edit.file, edit.from
-                ),
-            );
+        let objection = match images::of_edit(target.git, edit) {
+            // The step has verified the values of the upgrade. Helm may have returned the Pod templates.
+            Some(_) if !is_upgrade => None,
+            // The ManagedApp may name other fields than at the time of the upgrade.
+            None if !is_upgrade && !plan.changes_chart() => None,
+            None => chart_objection(target.wanted, plan, edit),
+            Some(image) => image_objection(&mut changes, image, &live, edit),
+        };
+        if let Some(problem) = objection {
+            return GitStep::Reject(problem);
         }
-        if written.is_some_and(|written| edit.to != *written) {
-            return reject(
-                Reason::CommitFailed,
-                format!("the step would write '{}' to '{}'", edit.to, edit.file),
-            );
-        }
+    }
+    // The step repeats no field that has the new value already.
+    for change in changes.iter_mut().filter(|one| one.from.is_empty()) {
+        change.from.clone_from(&change.to);
     }
     let warnings = warnings(target, plan, &found);
     let Plan {
@@ -384,7 +434,7 @@ fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) 
         diff,
         unapplied_commits,
     } = found;
-    let edits = edits.into_iter().filter(|_| written.is_some());
+    let edits = edits.into_iter().filter(|_| is_change);
     let edits = edits.map(|edit| PlannedEdit {
         file: edit.file,
         document: PlannedDocument {
@@ -408,13 +458,70 @@ fn planned(app: &str, target: &Repository<'_>, plan: &UpgradePlan, found: Plan) 
         branch: target.branch.to_owned(),
         credentials_secret: target.git.credentials_secret_ref.name.clone(),
         author: target.author.clone(),
-        summary: target.summary(app, plan),
+        summary: target.summary(request.app_name(), plan),
         base: base.to_string(),
         edits: edits.collect(),
-        diff: written.map_or_else(String::new, |_| diff),
+        diff: if is_change { diff } else { String::new() },
         unapplied_commits,
     };
-    GitStep::Planned(Box::new(commit), warnings)
+    GitStep::Planned(Box::new(GitChange {
+        commit,
+        images: changes,
+        warnings,
+    }))
+}
+
+/// Returns why the edit of the version of the chart is rejected.
+fn chart_objection(wanted: Wanted<'_>, plan: &UpgradePlan, edit: &StepEdit) -> Option<Problem> {
+    // The version that Flux has applied, and the one that the commit writes.
+    let (live, written) = match wanted {
+        Wanted::Upgrade | Wanted::Back(_) => (&plan.chart.from, Some(&plan.chart.to)),
+        Wanted::Nothing(_) => (&plan.chart.to, None),
+    };
+    if edit.from != *live {
+        return Some(Problem::new(
+            Reason::GitAheadOfCluster,
+            format!(
+                "'{}' requests version '{}', but Flux has applied '{live}'",
+                edit.file, edit.from
+            ),
+        ));
+    }
+    let is_other = written.is_some_and(|written| edit.to != *written);
+    is_other.then(|| other_value(edit))
+}
+
+/// Returns why the edit of an image is rejected. Completes the change of the image.
+fn image_objection(
+    changes: &mut [ImageChange],
+    image: &str,
+    live: &BTreeSet<&str>,
+    edit: &StepEdit,
+) -> Option<Problem> {
+    let (from, to) = (
+        images::reference(image, &edit.from),
+        images::reference(image, &edit.to),
+    );
+    let mut wanted = changes.iter_mut();
+    let Some(change) = wanted.find(|one| one.name == image && one.to == to) else {
+        return Some(other_value(edit));
+    };
+    if !live.contains(&*from) {
+        return Some(Problem::new(
+            Reason::GitAheadOfCluster,
+            format!(
+                "'{}' requests image '{from}', but no Pod template of the application has it",
+                edit.file
+            ),
+        ));
+    }
+    change.from = from;
+    None
+}
+
+fn other_value(edit: &StepEdit) -> Problem {
+    let message = format!("the step would write '{}' to '{}'", edit.to, edit.file);
+    Problem::new(Reason::CommitFailed, message)
 }
 
 /// Returns facts that do not prevent the upgrade.

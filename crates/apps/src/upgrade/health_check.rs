@@ -75,7 +75,11 @@ fn judge(request: &Request<'_>, plan: &UpgradePlan, view: &View<'_>) -> Result<(
     }
     let live = live(request)?;
     let was_healthy = request.stored.healthy_since.is_some();
-    crate::decide::health(live, &expectation(plan), was_healthy, request.now)
+    let expected = Expectation {
+        images: plan.images.iter().map(|image| image.to.clone()).collect(),
+        ..expectation(plan)
+    };
+    crate::decide::health(live, &expected, was_healthy, request.now)
 }
 
 fn live<'a>(request: &Request<'a>) -> Result<&'a AppWorld, Problem> {
@@ -150,9 +154,8 @@ fn stable_enough(
         healthy_since: since,
     });
     let message = format!(
-        "upgraded chart {} to {} with commit {}",
-        plan.chart.from,
-        plan.chart.to,
+        "upgraded {} with commit {}",
+        plan.summary(),
         view.commit().id
     );
     let verdict = Verdict::succeeded(message.clone());

@@ -2,21 +2,30 @@
 
 use api::{
     Reason, Verdict,
-    apps::{ROLLBACK_REQUEST, UPGRADE_REQUEST, UpgradePhase},
+    apps::{UpgradePhase, UpgradeRequestStatus},
     claim::{Holder, Lock, LockStep},
-    decide::{Decision, Effect, LiveRead},
+    decide::{Decision, LiveRead},
 };
-use serde_json::json;
 
-use super::{
-    Request, UpgradeDecision,
-    flux_target::{FluxTarget, REQUESTED_AT, resume_token},
-    read,
-};
+use super::{Request, UpgradeDecision, flux_target::FluxTarget, recovery};
 
 /// Decides about a request that has not begun.
 pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     let begin = || {
+        let plan_timeout = plan_timeout(request);
+        if plan_timeout != request.stored.plan_timeout {
+            // The deadline of the next phase is that of the stored status.
+            let status = UpgradeRequestStatus {
+                plan_timeout,
+                ..request.stored.clone()
+            };
+            return request.advance(
+                status,
+                UpgradePhase::Pending,
+                Reason::Planning,
+                "stores the time for the plan",
+            );
+        }
         request.advance(
             request.stored.clone(),
             UpgradePhase::Plan,
@@ -74,6 +83,12 @@ pub(super) fn decide(request: &Request<'_>) -> UpgradeDecision {
     }
 }
 
+/// Returns the time for the plan that the ManagedApp sets, if it is known.
+fn plan_timeout(request: &Request<'_>) -> Option<api::Duration> {
+    let state = request.world.app.as_ref()?;
+    state.app.spec.phase_timeouts.plan
+}
+
 /// Returns the oldest active request of the same application that is older than this one.
 fn older<'a>(request: &Request<'a>) -> Option<&'a Holder> {
     let created = request.object.metadata.creation_timestamp.as_ref();
@@ -86,95 +101,23 @@ fn older<'a>(request: &Request<'a>) -> Option<&'a Holder> {
         .map(|other| &other.holder)
 }
 
-/// Returns the reads that a recovery depends on: the holders, the objects with the locks, and the workloads in the locks.
+/// Returns the reads that a recovery depends on.
 fn reads(request: &Request<'_>) -> Vec<LiveRead> {
-    let mut reads: Vec<LiveRead> = Vec::new();
-    let mut add = |one: LiveRead| {
-        if !reads.contains(&one) {
-            reads.push(one);
-        }
+    let is_lost = |target: &&FluxTarget| match &target.lock {
+        Lock::Held(holder) => !request.world.is_active(holder),
+        Lock::Free | Lock::Unreadable => false,
     };
-    for target in &request.world.flux {
-        match &target.lock {
-            Lock::Held(holder) if !request.world.is_active(holder) => {
-                let namespace = holder.namespace.as_deref();
-                let namespace = namespace.unwrap_or(request.namespace());
-                let row = if holder.kind == ROLLBACK_REQUEST.name() {
-                    &ROLLBACK_REQUEST
-                } else {
-                    &UPGRADE_REQUEST
-                };
-                add(read(row.resource, namespace, &holder.name));
-            }
-            Lock::Held(_) | Lock::Free | Lock::Unreadable => continue,
-        }
-        add(read(
-            target.kind.resource(),
-            &target.namespace,
-            &target.name,
-        ));
-        let workloads = target.note.iter().flat_map(|note| note.workloads.iter());
-        for one in workloads {
-            add(read(one.kind.resource(), &one.namespace, &one.name));
-        }
-    }
-    reads
+    let lost = request.world.flux.iter().filter(is_lost);
+    recovery::reads(lost, request.namespace())
 }
 
-/// Restores the replica counts in lost locks, then resumes Flux. Each effect follows from the locks alone, so a crash
-/// between two of them needs no handling of its own.
+/// Restores the replica counts in lost locks, then resumes Flux.
 fn recover(request: &Request<'_>, lost: &[&FluxTarget]) -> UpgradeDecision {
-    let mut restores = Vec::new();
-    let mut names = Vec::new();
-    for note in lost.iter().filter_map(|target| target.note.as_ref()) {
-        for planned in &note.workloads {
-            let live = request.world.workload(planned);
-            let live = live.filter(|live| live.needs_restore(planned));
-            if let Some(live) = live.filter(|live| !names.contains(&live.id())) {
-                names.push(live.id());
-                restores.push(live.restore(planned));
-            }
-        }
-    }
-    let (effects, message) = if restores.is_empty() {
-        let resumed: Vec<String> = lost.iter().map(|one| one.id().to_string()).collect();
-        let resumes = lost.iter().rev();
-        let resumes = resumes
-            .map(|target| resume(request.uid(), target))
-            .collect();
-        (
-            resumes,
-            format!("resumes {} of an earlier request", resumed.join(", ")),
-        )
-    } else {
-        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        (
-            restores,
-            format!(
-                "restores the scale of {}, which an earlier request stopped",
-                names.join(", ")
-            ),
-        )
-    };
+    let (effects, message) = recovery::next(lost, &request.world.workloads, request.uid());
     let verdict = Verdict::working(Reason::LockRecovered, message);
     let decision = Decision::status_only(request.stored.clone(), UpgradePhase::Pending, verdict);
     effects
         .into_iter()
         .fold(decision, Decision::with)
         .requeue_at(request.now)
-}
-
-/// Returns the effect that removes a lost lock, and restores the suspension that the lock has. The resource version
-/// makes it a compare-and-swap.
-fn resume(uid: &str, target: &FluxTarget) -> Effect {
-    let annotations = json!({ api::names::LOCK: null, REQUESTED_AT: resume_token(uid) });
-    let mut patch = json!({ "metadata": { "annotations": annotations } });
-    if let Some(note) = &target.note {
-        patch["spec"] = json!({ "suspend": note.suspend });
-    }
-    Effect::Patch {
-        target: target.target(),
-        subresource: None,
-        patch,
-    }
 }

@@ -19,7 +19,7 @@ use super::{
     Request, UpgradeDecision, approval, commit_job,
     flux_target::FluxTarget,
     git_plan::{self, GitStep},
-    selection,
+    images, selection,
     snapshot::MAX_SOURCE_BYTES,
     storage::{SnapshotClass, Snapshots, VolumeState},
     world::AppState,
@@ -34,6 +34,9 @@ use crate::{
 
 /// How often a plan that is not complete is continued.
 const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Timeout of a HelmRelease without `spec.timeout`.
+const HELM_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// The reason why there is no plan.
 pub(super) enum NoPlan {
@@ -76,9 +79,10 @@ fn next(request: &Request<'_>) -> UpgradeDecision {
     let frozen =
         freeze(request).and_then(
             |(plan, state)| match git_plan::step(request, state, &plan) {
-                GitStep::Planned(commit, warnings) => Ok(Next::Store(Box::new(UpgradePlan {
-                    commit: *commit,
-                    warnings: [plan.warnings.clone(), warnings].concat(),
+                GitStep::Planned(change) => Ok(Next::Store(Box::new(UpgradePlan {
+                    commit: change.commit,
+                    images: change.images,
+                    warnings: [plan.warnings.clone(), change.warnings].concat(),
                     ..plan
                 }))),
                 GitStep::Create(job) => Ok(Next::Create(job)),
@@ -143,9 +147,8 @@ pub(super) fn job_deletion(request: &Request<'_>) -> Option<Effect> {
 
 fn store(request: &Request<'_>, plan: UpgradePlan) -> UpgradeDecision {
     let summary = format!(
-        "chart {} to {}: stops {} workloads, takes {} snapshots",
-        plan.chart.from,
-        plan.chart.to,
+        "{}: stops {} workloads, takes {} snapshots",
+        plan.summary(),
         plan.workloads.len(),
         plan.volumes.len()
     );
@@ -170,8 +173,20 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
             format!("ManagedApp '{}' does not exist", request.app_name()),
         )));
     };
+    // The ManagedApp waits for its active requests, so another one would keep it.
+    if state.app.metadata.deletion_timestamp.is_some() {
+        let name = request.app_name();
+        return rejected(
+            Reason::AppNotFound,
+            format!("ManagedApp '{name}' is being deleted"),
+        );
+    }
     let observed = healthy(request, state)?;
     let flux_objects = flux_objects(request, state)?;
+    let wanted = &request.object.spec.target_version;
+    let git = state.app.spec.git.as_ref();
+    let images = images::requested(request.app_name(), git, &wanted.images);
+    let images = images.map_err(NoPlan::Reject)?;
     let chart = chart(request, state)?;
     let objects = match &state.world.discovery {
         Discovery::Found(objects) => objects,
@@ -196,6 +211,7 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
         revision: observed.git.map(|git| git.revision),
         release: observed.release,
         chart,
+        images,
         commit: PlannedCommit::default(),
         scale_down_policy: scale_down_policy(state),
         is_without_snapshots,
@@ -213,7 +229,12 @@ fn freeze<'a>(request: &Request<'a>) -> Result<(UpgradePlan, &'a AppState), NoPl
 /// Returns how long the workloads stay stopped. A hook before the upgrade may need the old version, for example its
 /// database. Hooks that are not known count as such.
 fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
-    match (state.app.spec.scale_down_policy, state.has_upgrade_hooks) {
+    // Only Helm has hooks.
+    let has_hooks = match &state.world.helm_release {
+        Ok(None) => Some(false),
+        Ok(Some(_)) | Err(_) => state.has_upgrade_hooks,
+    };
+    match (state.app.spec.scale_down_policy, has_hooks) {
         (ScaleDownSetting::UntilUpgraded, _) | (ScaleDownSetting::Auto, Some(false)) => {
             ScaleDownPolicy::UntilUpgraded
         }
@@ -225,10 +246,13 @@ fn scale_down_policy(state: &AppState) -> ScaleDownPolicy {
 
 /// Returns facts about the release and the request that do not prevent the upgrade.
 fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
-    let uninstalls = state
-        .world
-        .release()
-        .is_some_and(|helm| helm.uninstalls_on_failure);
+    let helm = state.world.release();
+    let uninstalls = helm.is_some_and(|helm| helm.uninstalls_on_failure);
+    let spec = &state.app.spec;
+    let timeouts = spec.phase_timeouts.of_upgrade(&spec.health_check);
+    let limit = std::time::Duration::from(timeouts.reconcile);
+    let timeout = helm.map(|helm| helm.timeout.unwrap_or(HELM_TIMEOUT));
+    let is_longer = timeout.is_some_and(|timeout| timeout > limit);
     // Columns: whether the fact holds, and its text.
     let facts = [
         (
@@ -238,6 +262,10 @@ fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
         (
             is_without_snapshots,
             "no snapshot is taken, so a rollback returns only Git",
+        ),
+        (
+            is_longer,
+            "the timeout of the HelmRelease is longer than that of the phase Reconcile, so the request may end before Helm",
         ),
     ];
     let facts = facts.into_iter().filter(|(holds, _)| *holds);
@@ -249,6 +277,7 @@ fn warnings(state: &AppState, is_without_snapshots: bool) -> Vec<String> {
 pub(super) fn healthy(request: &Request<'_>, state: &AppState) -> Result<ManagedAppStatus, NoPlan> {
     let mut app = (*state.app).clone();
     app.status = None;
+    app.metadata.deletion_timestamp = None;
     let judged = crate::decide::decide(&Input {
         object: &app,
         world: &state.world,
@@ -264,7 +293,10 @@ pub(super) fn healthy(request: &Request<'_>, state: &AppState) -> Result<Managed
     match judged.phase {
         AppPhase::Ready => Ok(judged.status),
         AppPhase::Pending if request.object.spec.allow_unhealthy => Ok(judged.status),
-        AppPhase::Pending => Err(NoPlan::Wait(problem())),
+        // No request and no deletion is judged here.
+        AppPhase::Pending | AppPhase::Operating | AppPhase::Terminating => {
+            Err(NoPlan::Wait(problem()))
+        }
         AppPhase::Degraded if is_about_health && request.object.spec.allow_unhealthy => {
             Ok(judged.status)
         }
@@ -356,19 +388,27 @@ fn flux_object(live: &FluxTarget, has_parent: bool) -> Result<PlannedFluxObject,
     })
 }
 
-/// Returns the change of the version. The current one is that of the live object (R31).
+/// Returns the change of the version of the chart. The current one is that of the live object (R31). Both are the same if
+/// only images change.
 fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPlan> {
     let requested = state
         .world
         .release()
         .and_then(|helm| helm.requested.clone());
+    let wanted = &request.object.spec.target_version;
+    let unchanged = |version: String| VersionChange {
+        from: version.clone(),
+        to: version,
+    };
+    let Some(to) = wanted.chart.clone() else {
+        return Ok(unchanged(requested.unwrap_or_default()));
+    };
     let Some(from) = requested else {
         return rejected(
             Reason::SourceNotSupported,
             "the application has no HelmRelease with 'spec.chart.spec.version'".to_owned(),
         );
     };
-    let to = request.object.spec.target_version.chart.clone();
     let Some(current) = versions::exact(&from) else {
         return rejected(
             Reason::VersionIsRange,
@@ -376,6 +416,9 @@ fn chart(request: &Request<'_>, state: &AppState) -> Result<VersionChange, NoPla
         );
     };
     if versions::exact(&to) == Some(current) {
+        if !wanted.images.is_empty() {
+            return Ok(unchanged(from));
+        }
         return rejected(
             Reason::NothingToChange,
             format!("the HelmRelease already requests version '{from}'"),

@@ -3,12 +3,15 @@
 //! First the source, then the Kustomizations, then the HelmRelease as soon as its live spec has the new version, and last the
 //! replica counts of workloads that are still at zero. In another order, the old version would run on data that the
 //! snapshots do not have.
+//!
+//! A workload whose template has the new version starts before the release is deployed: Helm may wait for its Pods, or run a
+//! hook that needs them.
 
 use api::{
     Reason, Verdict,
     apps::{
-        FluxKind, PlannedFluxObject, PushedCommit, ReconciledVersion, UpgradePhase, UpgradePlan,
-        UpgradeRequestStatus, VersionsBefore, upgrade_condition,
+        FluxKind, PlannedFluxObject, PlannedWorkload, PushedCommit, ReconciledVersion,
+        UpgradePhase, UpgradePlan, UpgradeRequestStatus, VersionsBefore, upgrade_condition,
     },
     claim::Claim,
     decide::{ConditionUpdate, Decision, Effect},
@@ -18,18 +21,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{
-    MAX_AGE, Request, UpgradeDecision, deletion,
+    MAX_AGE, Request, UpgradeDecision,
+    conditions::{activity, describe, helm_error, is_current, is_true, quoted, settled},
+    deletion,
     flux_target::REQUESTED_AT,
-    git_commit,
+    git_commit, images,
+    scale_target::ScaleTarget,
     undo::{self, Resume},
 };
 use crate::{
     discover::Problem,
     flux::{
-        Attempt, DEPLOYED, FluxCondition, FluxObject, HelmReleaseView, KustomizationView,
+        Attempt, DEPLOYED, FluxCondition, HelmReleaseView, KustomizationView, ReleaseEntry,
         SourceView, commit_of,
     },
     versions::exact,
+    world::Discovery,
 };
 
 /// Decides about a request in `Reconcile`, in deletion or not.
@@ -96,6 +103,7 @@ pub(super) struct View<'a> {
     source: Option<&'a SourceView>,
     kustomization: Option<&'a KustomizationView>,
     helm: Option<&'a HelmReleaseView>,
+    discovery: Option<&'a Discovery>,
 }
 
 impl<'a> View<'a> {
@@ -113,6 +121,7 @@ impl<'a> View<'a> {
             source: source.filter(|source| source.uid == plan.commit.source.uid),
             kustomization: live.and_then(|live| live.kustomization.present()),
             helm: live.and_then(|live| live.release()),
+            discovery: live.map(|live| &live.discovery),
         })
     }
 
@@ -160,7 +169,12 @@ impl<'a> View<'a> {
         is_ours || (self.has_new_source() && handled == Some(&self.token()))
     }
 
+    /// Returns whether Flux has applied the new version to its own objects. No object of Flux shows an image, so then the
+    /// revision counts.
     fn requests_new_version(&self) -> bool {
+        if !self.plan.changes_chart() {
+            return self.has_applied();
+        }
         let requested = self.helm.and_then(|helm| helm.requested.as_ref());
         requested == Some(&self.plan.chart.to)
     }
@@ -171,9 +185,58 @@ impl<'a> View<'a> {
         revision.and_then(commit_of) == Some(self.commit.id.as_str())
     }
 
-    /// Returns whether a release with the new chart is deployed. It is newer than the one before the upgrade.
+    /// Returns whether the Kustomization has applied a revision with the commit: its own one, or the one that the source
+    /// fetched after the push. Once it has, later revisions have the commit, too.
+    fn has_applied(&self) -> bool {
+        let applied = self.kustomization.and_then(|one| one.revision.as_ref());
+        let fetched = self.source.and_then(|source| source.revision.as_ref());
+        let is_latest = self.has_fetched() && applied.is_some() && applied == fetched;
+        self.request.stored.reconciled.is_some() || self.has_applied_commit() || is_latest
+    }
+
+    /// Returns whether a release with the new version is deployed. It is newer than the one before the upgrade.
     fn is_deployed(&self) -> bool {
-        self.newest_chart_is(&self.plan.chart.to)
+        if self.plan.changes_chart() {
+            return self.newest_chart_is(&self.plan.chart.to);
+        }
+        if !self.plan.has_release() {
+            let flux = self.kustomization.map(|one| &one.flux);
+            return flux.is_some_and(|flux| flux.attempt == Attempt::Applied);
+        }
+        let before = self.before.release_version.unwrap_or(0);
+        let newest = self.helm.and_then(|helm| helm.newest.as_ref());
+        newest.is_some_and(|newest| {
+            newest.status == DEPLOYED && newest.version > before && self.has_other_values(newest)
+        })
+    }
+
+    /// Returns whether a release has other values than that of the plan. For a rollback, Helm may have deployed the release
+    /// of the plan already.
+    fn has_other_values(&self, newest: &ReleaseEntry) -> bool {
+        let before = self.plan.release.as_ref();
+        before.is_none_or(|before| {
+            before.version == newest.version || before.config_digest != newest.config_digest
+        })
+    }
+
+    /// Returns the first new image that no Pod template has.
+    fn missing_image(&self) -> Option<String> {
+        let discovery = self.discovery?;
+        images::missing(self.plan, discovery).map(str::to_owned)
+    }
+
+    /// Returns whether Helm has nothing to deploy although the Kustomization has applied the commit: the release has the
+    /// same values.
+    fn has_same_values(&self) -> bool {
+        let newest = self.helm.and_then(|helm| helm.newest.as_ref());
+        let version = newest.map(|newest| newest.version);
+        !self.plan.changes_chart()
+            && self.has_applied()
+            && version.is_some()
+            && version == self.before.release_version
+            && self.helm.is_some_and(|helm| {
+                settled(&helm.flux).is_none() && helm.flux.attempt == Attempt::Applied
+            })
     }
 
     fn newest_chart_is(&self, version: &str) -> bool {
@@ -200,8 +263,8 @@ impl<'a> View<'a> {
         if !self.requests_new_version() {
             let state = self.kustomization.map(|one| &one.flux);
             return Step::Wait(format!(
-                "waits until the Kustomization applies version {}{}",
-                self.plan.chart.to,
+                "waits until the Kustomization applies {}{}",
+                self.plan.target(),
                 activity(state)
             ));
         }
@@ -211,20 +274,25 @@ impl<'a> View<'a> {
             return step;
         }
         if !self.is_deployed() {
-            let state = self.helm.map(|helm| &helm.flux);
+            let restores = self.restores(ScaleTarget::has_other_template);
+            if !restores.is_empty() {
+                let message = "restores the replica counts of workloads with the new version";
+                return restore(restores, message);
+            }
+            let state = match self.helm {
+                Some(helm) => Some(&helm.flux),
+                None => self.kustomization.map(|one| &one.flux),
+            };
             return Step::Wait(format!(
-                "waits until chart version {} is deployed{}",
-                self.plan.chart.to,
+                "waits until {} is deployed{}",
+                self.plan.target(),
                 activity(state)
             ));
         }
-        let restores = self.restores();
+        let restores = self.restores(|_, _| true);
         if !restores.is_empty() {
-            return Step::Act {
-                claims: Vec::new(),
-                effects: restores,
-                message: "restores the replica counts that Flux has left at zero".to_owned(),
-            };
+            let message = "restores the replica counts that Flux has left at zero";
+            return restore(restores, message);
         }
         Step::Finish(self.missing())
     }
@@ -255,8 +323,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the effects that restore the scale of workloads that are still at zero, once.
-    fn restores(&self) -> Vec<Effect> {
+    /// Returns the effects that restore the scale of these workloads if they are still at zero, once.
+    fn restores(&self, is_chosen: impl Fn(&ScaleTarget, &PlannedWorkload) -> bool) -> Vec<Effect> {
         if self.request.stored.replicas_restored_at.is_some() {
             return Vec::new();
         }
@@ -264,7 +332,8 @@ impl<'a> View<'a> {
         workloads
             .filter_map(|planned| {
                 let live = self.request.world.workload(planned)?;
-                live.needs_restore(planned).then(|| live.restore(planned))
+                let is_needed = live.needs_restore(planned) && is_chosen(live, planned);
+                is_needed.then(|| live.restore(planned))
             })
             .collect()
     }
@@ -294,7 +363,10 @@ impl<'a> View<'a> {
                 format!("HelmRelease '{name}': {}: {}", found.reason, found.message),
             ));
         }
-        if self.newest_chart_is(&self.plan.chart.from) {
+        if self.has_same_values() {
+            return Some(self.without_effect(&format!("HelmRelease '{name}' has the same values")));
+        }
+        if self.plan.changes_chart() && self.newest_chart_is(&self.plan.chart.from) {
             return Some(Problem::new(
                 Reason::HelmRemediated,
                 format!(
@@ -305,12 +377,10 @@ impl<'a> View<'a> {
         }
         let stalled = helm.flux.stalled.as_ref().filter(current);
         let stalled = stalled.filter(|found| found.value == Some(true))?;
+        let error = helm_error(helm).unwrap_or_else(|| stalled.message.clone());
         Some(Problem::new(
             Reason::HelmUpgradeFailed,
-            format!(
-                "HelmRelease '{name}': {}: {}",
-                stalled.reason, stalled.message
-            ),
+            format!("HelmRelease '{name}': {error}"),
         ))
     }
 
@@ -320,30 +390,31 @@ impl<'a> View<'a> {
         let requested = self.helm.and_then(|helm| helm.requested.as_deref())?;
         let is_applied = kustomization.flux.attempt == Attempt::Applied;
         (is_applied && self.has_applied_commit()).then(|| {
-            Problem::new(
-                Reason::CommitHadNoEffect,
-                format!(
-                    "Kustomization '{}' applied commit {}, but the HelmRelease still requests version '{requested}'",
-                    kustomization.flux.name, self.commit.id
-                ),
-            )
+            let state = format!("the HelmRelease still requests version '{requested}'");
+            self.without_effect(&state)
         })
+    }
+
+    fn without_effect(&self, state: &str) -> Problem {
+        let kustomization = self.kustomization.map(|one| one.flux.name.to_string());
+        let message = format!(
+            "Kustomization '{}' applied commit {}, but {state}",
+            kustomization.unwrap_or_default(),
+            self.commit.id
+        );
+        Problem::new(Reason::CommitHadNoEffect, message)
     }
 
     /// Returns the first row of evidence that is missing, or `None` if Flux has applied the new version (R33). The
     /// condition `Ready` alone shows an earlier version.
     pub(super) fn missing(&self) -> Option<String> {
-        let (Some(kustomization), Some(helm)) = (self.kustomization, self.helm) else {
+        let Some(kustomization) = self.kustomization else {
             return Some("the objects of Flux are not known".to_owned());
         };
         let revision = kustomization.revision.as_ref();
         let is_new = revision.is_some() && revision != self.before.applied.as_ref();
         let is_ours = self.has_applied_commit() || self.requests_new_version();
         let before = "the revision before the upgrade";
-        let released = helm.outcome.released.as_ref();
-        let is_released = released.is_some_and(|one| is_true(&helm.flux, one));
-        let tested = helm.outcome.tested.as_ref();
-        let is_tested = tested.is_some_and(|one| is_true(&helm.flux, one));
         // Columns: whether the row holds, and its text.
         let rows = [
             (
@@ -359,6 +430,32 @@ impl<'a> View<'a> {
                 is_ours,
                 "the Kustomization has not applied the commit".to_owned(),
             ),
+        ];
+        let mut missing = rows.into_iter().filter(|(holds, _)| !holds);
+        let missing = missing.next().map(|(_, text)| text);
+        missing.or_else(|| self.missing_release()).or_else(|| {
+            Some(format!(
+                "no Pod template has image '{}'",
+                self.missing_image()?
+            ))
+        })
+    }
+
+    /// Returns the first row of evidence about the HelmRelease that is missing.
+    fn missing_release(&self) -> Option<String> {
+        if !self.plan.has_release() {
+            let is_missing = !self.is_deployed();
+            return is_missing.then(|| "the Kustomization has not applied its spec".to_owned());
+        }
+        let Some(helm) = self.helm else {
+            return Some("the HelmRelease is not known".to_owned());
+        };
+        let released = helm.outcome.released.as_ref();
+        let is_released = released.is_some_and(|one| is_true(&helm.flux, one));
+        let tested = helm.outcome.tested.as_ref();
+        let is_tested = tested.is_some_and(|one| is_true(&helm.flux, one));
+        // Columns: whether the row holds, and its text.
+        let rows = [
             (
                 settled(&helm.flux).is_none(),
                 describe("the HelmRelease", &helm.flux),
@@ -374,7 +471,11 @@ impl<'a> View<'a> {
             ),
             (
                 self.is_deployed(),
-                "the new chart version is not deployed".to_owned(),
+                if self.plan.changes_chart() {
+                    "the new chart version is not deployed".to_owned()
+                } else {
+                    "no release with the new images is deployed".to_owned()
+                },
             ),
         ];
         let mut missing = rows.into_iter().filter(|(holds, _)| !holds);
@@ -392,23 +493,34 @@ impl<'a> View<'a> {
                 let is_new = one.revision != self.before.applied && one.revision.is_some();
                 is_new && one.flux.attempt == Attempt::Applied
             });
-            return problem(if is_applied {
+            return problem(if is_applied && self.plan.changes_chart() {
                 Reason::CommitHadNoEffect
             } else {
                 Reason::ReconcileTimeout
             });
         }
-        let has_failed = self.helm.is_some_and(|helm| {
+        let failed = self.helm.filter(|helm| {
             let released = helm.outcome.released.as_ref();
             let is_current = released.filter(|one| is_current(&helm.flux, one));
             is_current.is_some_and(|one| one.value == Some(false))
                 || matches!(helm.flux.attempt, Attempt::Failed(_))
         });
-        problem(if has_failed {
-            Reason::HelmUpgradeFailed
-        } else {
-            Reason::ReconcileTimeout
-        })
+        let Some(helm) = failed else {
+            // Without a HelmRelease, the Pod templates show the effect of the commit.
+            let applied = !self.plan.has_release() && self.is_deployed();
+            let image = self.missing_image().filter(|_| applied);
+            return match image {
+                Some(image) => self.without_effect(&format!("no Pod template has image '{image}'")),
+                None => problem(Reason::ReconcileTimeout),
+            };
+        };
+        match helm_error(helm) {
+            Some(error) => Problem::new(
+                Reason::HelmUpgradeFailed,
+                format!("HelmRelease '{}': {error}", helm.flux.name),
+            ),
+            None => problem(Reason::HelmUpgradeFailed),
+        }
     }
 
     fn finished(&self, mut status: UpgradeRequestStatus) -> UpgradeDecision {
@@ -425,8 +537,8 @@ impl<'a> View<'a> {
             at: Time(time::whole(request.now)),
         });
         let message = format!(
-            "Flux has applied revision '{revision}' with chart version {}",
-            self.plan.chart.to
+            "Flux has applied revision '{revision}' with {}",
+            self.plan.target()
         );
         let mut decision = request.advance(
             status,
@@ -441,6 +553,14 @@ impl<'a> View<'a> {
             message,
         });
         git_commit::job_deletions(request).fold(decision, Decision::with)
+    }
+}
+
+fn restore(effects: Vec<Effect>, message: &str) -> Step {
+    Step::Act {
+        claims: Vec::new(),
+        effects,
+        message: message.to_owned(),
     }
 }
 
@@ -459,42 +579,4 @@ fn resume(all: impl Iterator<Item = Resume>, message: &str) -> Option<Step> {
         effects,
         message: message.to_owned(),
     })
-}
-
-/// Returns why an object of Flux is not reconciled at its current generation, or `None` if it is.
-fn settled(flux: &FluxObject) -> Option<&'static str> {
-    if flux.is_suspended {
-        Some("is suspended")
-    } else if flux.observed_generation != flux.generation {
-        Some("has not reconciled its latest spec")
-    } else if !flux.ready.as_ref().is_some_and(|one| is_true(flux, one)) {
-        Some("is not ready")
-    } else {
-        None
-    }
-}
-
-fn describe(name: &str, flux: &FluxObject) -> String {
-    let state = settled(flux).unwrap_or("is ready");
-    format!("{name} {state}{}", activity(Some(flux)))
-}
-
-fn is_true(flux: &FluxObject, condition: &FluxCondition) -> bool {
-    condition.value == Some(true) && is_current(flux, condition)
-}
-
-/// Returns whether a condition is about the current spec.
-fn is_current(flux: &FluxObject, condition: &FluxCondition) -> bool {
-    condition.generation.unwrap_or(flux.generation) == flux.generation
-}
-
-/// Formats the message of the condition `Ready`.
-fn activity(flux: Option<&FluxObject>) -> String {
-    let ready = flux.and_then(|flux| flux.ready.as_ref());
-    quoted(ready.map(|ready| ready.message.as_str()))
-}
-
-fn quoted(message: Option<&str>) -> String {
-    let message = message.filter(|message| !message.is_empty());
-    message.map_or_else(String::new, |message| format!(" ({message})"))
 }

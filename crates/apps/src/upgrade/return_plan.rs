@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use api::{
     Reason,
     apps::{
-        MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus, NamespacedName,
+        ImageChange, MAX_PLANNED_VOLUMES, MAX_PLANNED_WORKLOADS, ManagedAppStatus, NamespacedName,
         PlannedCommit, PlannedVolume, PlannedWorkload, ScalableKind, ScaleDownPolicy,
         TakenSnapshot, UpgradePlan, UpgradeRequest, VersionChange,
     },
@@ -17,6 +17,7 @@ use api::{
 use super::{
     Request, commit_job,
     git_plan::{self, GitStep, Wanted},
+    images,
     plan::{self, NoPlan},
     storage::{SnapshotClass, VolumeState},
     world::{AppState, UpgradeWorld},
@@ -69,9 +70,9 @@ pub(crate) fn next(
         Wanted::Back(&upgrade.commit)
     };
     match git_plan::step_back(&request, state, &change, wanted) {
-        GitStep::Planned(commit, warnings) => ReturnStep::Planned(Box::new(UpgradePlan {
-            commit: *commit,
-            warnings,
+        GitStep::Planned(planned) => ReturnStep::Planned(Box::new(UpgradePlan {
+            commit: planned.commit,
+            warnings: planned.warnings,
             ..change
         })),
         GitStep::Create(job) => ReturnStep::Create(job),
@@ -103,7 +104,7 @@ fn freeze<'a>(
     if is_in_git && taken.is_empty() {
         return plan::rejected(
             Reason::NothingToChange,
-            format!("the HelmRelease already requests version '{}'", chart.to),
+            "Flux already requests the versions from before the upgrade".to_owned(),
         );
     }
     let nothing = Objects::default();
@@ -120,6 +121,7 @@ fn freeze<'a>(
         revision: observed.git.map(|git| git.revision),
         release: observed.release,
         chart,
+        images: images_before(upgrade),
         commit: PlannedCommit::default(),
         // No snapshot is taken, so the workloads stay stopped until Flux has applied the version.
         scale_down_policy: ScaleDownPolicy::UntilUpgraded,
@@ -153,6 +155,14 @@ fn chart(state: &AppState, upgrade: &UpgradePlan) -> Result<(VersionChange, bool
         .world
         .release()
         .and_then(|helm| helm.requested.clone());
+    if !upgrade.changes_chart() {
+        let version = requested.unwrap_or_default();
+        let change = VersionChange {
+            from: version.clone(),
+            to: version,
+        };
+        return Ok((change, are_images_returned(state, upgrade)));
+    }
     let Some(live) = requested else {
         return plan::rejected(
             Reason::SourceNotSupported,
@@ -172,6 +182,26 @@ fn chart(state: &AppState, upgrade: &UpgradePlan) -> Result<(VersionChange, bool
     let is_in_git = live == before;
     let from = if is_in_git { after } else { live };
     Ok((VersionChange { from, to: before }, is_in_git))
+}
+
+/// Returns the way back to the images from before the upgrade.
+fn images_before(upgrade: &UpgradePlan) -> Vec<ImageChange> {
+    let images = upgrade.images.iter();
+    let back = images.map(|image| ImageChange {
+        name: image.name.clone(),
+        from: image.to.clone(),
+        to: image.from.clone(),
+    });
+    back.collect()
+}
+
+/// Returns whether Git has the images from before already. A Kustomization applies the images in Git. Helm may have returned
+/// the Pod templates alone, so for a HelmRelease only the step can compare the values.
+fn are_images_returned(state: &AppState, upgrade: &UpgradePlan) -> bool {
+    let live = images::live(&state.world.discovery);
+    let mut images = upgrade.images.iter();
+    let is_applied = images.all(|image| live.contains(&*image.from) && !live.contains(&*image.to));
+    is_applied && !upgrade.has_release()
 }
 
 /// Returns the claims that are restored, if they exist. A claim that the new version has deleted is restored from its

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use api::{
     apps::{PlannedName, PlannedWorkload, ScalableKind},
     decide::{Effect, Target},
+    names,
 };
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, StatefulSet},
         batch::v1::CronJob,
-        core::v1::Pod,
+        core::v1::{Pod, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -37,6 +38,8 @@ pub struct ScaleTarget {
     pub generation: i64,
     /// Scale of the workload.
     pub scale: Scale,
+    /// Hash of the Pod spec in the template of a Deployment or a StatefulSet.
+    pub template: Option<String>,
     /// Whether a StatefulSet deletes its claims when it is scaled down.
     pub deletes_claims: bool,
     /// Whether the workload is being deleted.
@@ -78,6 +81,7 @@ impl ScaleTarget {
             version: meta.resource_version.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
             scale,
+            template: None,
             deletes_claims: false,
             is_deleting: meta.deletion_timestamp.is_some(),
             scale_managers: managers(meta, &["f:spec", field], |_| true),
@@ -127,7 +131,18 @@ impl ScaleTarget {
             uid: self.uid.clone(),
             replicas,
             suspend,
+            template: self.template.clone(),
             in_inventory,
+        }
+    }
+
+    /// Returns whether the Pod spec in the template is another one than in the plan, so that its Pods are those of another
+    /// version.
+    #[must_use]
+    pub fn has_other_template(&self, planned: &PlannedWorkload) -> bool {
+        match (&self.template, &planned.template) {
+            (Some(now), Some(before)) => now != before,
+            (Some(_) | None, None) | (None, Some(_)) => false,
         }
     }
 
@@ -197,11 +212,15 @@ impl ScaleTarget {
 impl From<&Deployment> for ScaleTarget {
     fn from(deployment: &Deployment) -> Self {
         let rollout = Rollout::from(deployment);
-        Self::new(
-            ScalableKind::Deployment,
-            &deployment.metadata,
-            replicas(&rollout),
-        )
+        let spec = deployment.spec.as_ref();
+        Self {
+            template: spec.and_then(|spec| template(&spec.template)),
+            ..Self::new(
+                ScalableKind::Deployment,
+                &deployment.metadata,
+                replicas(&rollout),
+            )
+        }
     }
 }
 
@@ -212,7 +231,9 @@ impl From<&StatefulSet> for ScaleTarget {
             let policy = spec.persistent_volume_claim_retention_policy.as_ref()?;
             policy.when_scaled.as_deref()
         });
+        let spec = set.spec.as_ref();
         Self {
+            template: spec.and_then(|spec| template(&spec.template)),
             deletes_claims: policy == Some("Delete"),
             ..Self::new(ScalableKind::StatefulSet, &set.metadata, replicas(&rollout))
         }
@@ -227,6 +248,15 @@ impl From<&CronJob> for ScaleTarget {
             &job.metadata,
             Scale::Schedule { suspend },
         )
+    }
+}
+
+/// Returns the hash of the Pod spec in a template. Annotations do not count: a restart of a rollout changes them.
+fn template(template: &PodTemplateSpec) -> Option<String> {
+    match serde_json::to_string(template.spec.as_ref()?) {
+        Ok(text) => Some(names::hash(&text)),
+        // Without a hash, nothing shows another version, and the workload waits for the end of the upgrade.
+        Err(_) => None,
     }
 }
 
@@ -428,6 +458,42 @@ mod tests {
             };
             assert_eq!(ScaleTarget::from(&set).deletes_claims, expected);
         }
+    }
+
+    /// Pitfall 4: a workload at zero may start as soon as its template is that of the new version.
+    #[test]
+    fn another_pod_spec_is_another_version() {
+        let deployment = |image: &str, annotation: &str| -> ScaleTarget {
+            let object: Deployment = serde_json::from_value(json!({
+                "metadata": { "namespace": "shop", "name": "db" },
+                "spec": {
+                    "selector": {},
+                    "template": {
+                        "metadata": { "annotations": { "restarted": annotation } },
+                        "spec": { "containers": [{ "name": "db", "image": image }] },
+                    },
+                },
+            }))
+            .unwrap();
+            ScaleTarget::from(&object)
+        };
+        let planned = deployment("db:1", "").planned(true);
+        assert!(planned.template.is_some());
+        // Columns: image, annotation of the template, whether it is another version.
+        for (image, annotation, expected) in [
+            ("db:1", "", false),
+            ("db:1", "2030-01-01", false),
+            ("db:2", "", true),
+        ] {
+            let live = deployment(image, annotation);
+            assert_eq!(live.has_other_template(&planned), expected, "{image}");
+        }
+        // Without a hash in the plan, nothing shows another version.
+        let unknown = PlannedWorkload {
+            template: None,
+            ..planned
+        };
+        assert!(!deployment("db:2", "").has_other_template(&unknown));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod delivery;
 mod evidence;
 mod failures;
 pub(crate) mod fixtures;
+mod images;
 pub(crate) mod objects;
 mod plans;
 mod recovery;

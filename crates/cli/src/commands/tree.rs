@@ -1,7 +1,10 @@
 //! `tree`
 
 use actions::Object;
-use api::apps::{MANAGED_APP, ManagedAppStatus, Workload};
+use api::apps::{
+    MANAGED_APP, ManagedAppStatus, ROLLBACK_REQUEST, RollbackRequestStatus, UPGRADE_REQUEST,
+    UpgradeRequestStatus, Workload,
+};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::{
@@ -47,6 +50,13 @@ pub(crate) async fn run(verb: TreeArgs, session: &mut Session<'_>) -> Result<Exi
         );
         session.line(&head)?;
         session.print(&of_app(&run, paint))?;
+        return Ok(Exit::Ok);
+    }
+    if [UPGRADE_REQUEST, ROLLBACK_REQUEST].contains(run.name.kind) {
+        let kind = run.name.kind.name();
+        let head = labelled(kind, &run.metadata, Some(&state::standing(&run)), paint);
+        session.line(&head)?;
+        session.print(&of_request(&run, paint))?;
         return Ok(Exit::Ok);
     }
     let children = related::children(&server, &run).await?;
@@ -175,6 +185,71 @@ fn of_app(app: &Object, paint: Paint) -> String {
         let more = format!("{} more workloads and volumes", all - listed);
         branches.push((paint.apply(Tone::Dim, &more), Vec::new()));
     }
+    draw(&branches)
+}
+
+/// Renders the plan of a request as branches: the objects of Flux, the workloads, and the volumes with their snapshots or
+/// restored volumes.
+fn of_request(request: &Object, paint: Paint) -> String {
+    let upgrade: UpgradeRequestStatus = request.part("status").unwrap_or_default();
+    let rollback: RollbackRequestStatus = request.part("status").unwrap_or_default();
+    let is_rollback = *request.name.kind == ROLLBACK_REQUEST;
+    let (plan, commit) = if is_rollback {
+        (
+            rollback.plan.as_ref().map(|plan| &plan.change),
+            rollback.commit,
+        )
+    } else {
+        (upgrade.plan.as_ref(), upgrade.commit)
+    };
+    let Some(plan) = plan else {
+        return format!("└─ {}\n", paint.apply(Tone::Dim, "no plan yet"));
+    };
+    let named = |kind: &str, namespace: &str, name: &str| {
+        let (kind, namespace, name) = (clean(kind), clean(namespace), clean(name));
+        format!("{kind} {namespace}/{name}")
+    };
+    let mut branches: Vec<Branch> = Vec::new();
+    let pushed = commit.map_or_else(
+        || "no commit yet".to_owned(),
+        |commit| format!("commit {}", clean(&commit.id)),
+    );
+    let branch = clean(&plan.commit.branch);
+    branches.push((
+        clean(&plan.summary()),
+        vec![format!("{pushed}, branch '{branch}'")],
+    ));
+    for one in &plan.flux_objects {
+        let kind = one.kind.resource().kind;
+        branches.push((named(kind, &one.namespace, &one.name), Vec::new()));
+    }
+    for one in &plan.workloads {
+        let kind = one.kind.resource().kind;
+        let label = named(kind, &one.namespace, &one.name);
+        let scale = one.replicas.map_or_else(
+            || "suspended during the request".to_owned(),
+            |replicas| format!("stopped during the request, {replicas} replicas before"),
+        );
+        branches.push((format!("{label}  {scale}"), Vec::new()));
+    }
+    let volumes = plan.volumes.iter();
+    branches.extend(volumes.map(|volume| {
+        let is_it = |namespace: &str, pvc: &str| namespace == volume.namespace && pvc == volume.pvc;
+        let snapshots = upgrade.snapshots.iter();
+        let snapshots = snapshots.filter(|one| is_it(&one.namespace, &one.pvc));
+        let snapshots = snapshots.map(|one| {
+            let state = match one.ready_at {
+                Some(_) => "ready",
+                None => "not ready",
+            };
+            format!("VolumeSnapshot {}  {state}", clean(&one.name))
+        });
+        let restored = rollback.restored.iter();
+        let restored = restored.filter(|one| is_it(&one.namespace, &one.pvc));
+        let restored = restored.map(|one| format!("PersistentVolume {}  restored", clean(&one.pv)));
+        let label = named("PersistentVolumeClaim", &volume.namespace, &volume.pvc);
+        (label, snapshots.chain(restored).collect())
+    }));
     draw(&branches)
 }
 

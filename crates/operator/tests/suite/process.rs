@@ -104,12 +104,11 @@ impl Operator {
         Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
     }
 
-    /// Waits for the end. Returns the exit code and the duration.
-    async fn ends(&mut self) -> Result<(Option<i32>, Duration)> {
-        let begin = Instant::now();
+    /// Waits for the end, for less time than a write to a server that hangs may take. Returns the exit
+    /// code.
+    async fn ends(&mut self) -> Result<Option<i32>> {
         let status = timeout(Duration::from_secs(10), self.child.wait()).await;
-        let status = status.context("it does not end")??;
-        Ok((status.code(), begin.elapsed()))
+        Ok(status.context("it does not end")??.code())
     }
 }
 
@@ -161,7 +160,7 @@ async fn it_leads_and_hands_over_when_told_to_stop() -> Result<()> {
         let begin = Instant::now();
         second.says("leading").await?;
         let handed_over = begin.elapsed();
-        let (code, _) = first.ends().await?;
+        let code = first.ends().await?;
         let stopped = begin.elapsed();
         ensure!(code == Some(0), "SIGTERM: {code:?}");
         ensure!(
@@ -175,7 +174,7 @@ async fn it_leads_and_hands_over_when_told_to_stop() -> Result<()> {
         ensure!(holder(&env).await? != name);
 
         second.signal(Signal::SIGINT)?;
-        let (code, _) = second.ends().await?;
+        let code = second.ends().await?;
         ensure!(code == Some(0), "SIGINT: {code:?}");
         ensure!(holder(&env).await?.is_empty(), "released by the last");
         Ok(())
@@ -211,13 +210,13 @@ async fn one_that_was_frozen_finds_itself_replaced() -> Result<()> {
         );
 
         first.signal(Signal::SIGTERM)?;
-        ensure!(first.ends().await?.0 == Some(0));
+        ensure!(first.ends().await? == Some(0));
         ensure!(
             holder(&env).await? == leader,
             "it released what was not its own"
         );
         second.signal(Signal::SIGTERM)?;
-        ensure!(second.ends().await?.0 == Some(0));
+        ensure!(second.ends().await? == Some(0));
         Ok(())
     })
     .await
@@ -235,24 +234,27 @@ async fn a_stop_does_not_wait_for_an_api_server_that_hangs() -> Result<()> {
 
 async fn stops(cluster: &Cluster) -> Result<()> {
     let server = "kube-apiserver";
-    for (signals, limit, wanted) in [
-        (1, Duration::from_secs(3), "could not be released"),
-        (2, Duration::from_millis(700), "told to stop a second time"),
+    for (signals, wanted) in [
+        (&[Signal::SIGTERM][..], "could not be released"),
+        // Without a pause: the first alone ends the process within the second that a release may take.
+        // Two kinds, because two pending signals of one kind count as one.
+        (
+            &[Signal::SIGTERM, Signal::SIGINT],
+            "told to stop a second time",
+        ),
     ] {
         let mut operator = Operator::start(cluster, "default", "").await?;
         operator.says("leading").await?;
         cluster.control.signal(server, Signal::SIGSTOP).await?;
-        for _ in 0..signals {
-            operator.signal(Signal::SIGTERM)?;
-            // Two signals at the same time count as one.
-            operator.says("told to stop").await?;
+        for signal in signals {
+            operator.signal(*signal)?;
         }
-        let (code, took) = operator.ends().await?;
+        let ended = operator.ends().await;
         cluster.control.signal(server, Signal::SIGCONT).await?;
+        let code = ended.with_context(|| format!("{signals:?}"))?;
         let mut said = String::new();
         operator.logs.into_inner().read_to_string(&mut said).await?;
         ensure!(code == Some(1) && said.contains(wanted), "{code:?}: {said}");
-        ensure!(took < limit, "{took:?}");
     }
     Ok(())
 }

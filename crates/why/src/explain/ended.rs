@@ -366,9 +366,14 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
         finding.advice = text! { "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.", run.ago(due) };
         last.saturating_add(1)
     };
-    let start = match due.filter(|due| due.0 > run.world.now.0) {
-        Some(due) => format!("starts by itself at {}", run.when(due)),
-        None => "is about to start by itself".to_owned(),
+    // While old Pods stop, the deadline is that of the wait.
+    let message = run.progress.message.as_deref().unwrap_or_default();
+    let old = message.strip_prefix("waiting for ");
+    let old = old.and_then(|rest| rest.strip_suffix(" to stop"));
+    let start = match (old, due.filter(|due| due.0 > run.world.now.0)) {
+        (Some(old), _) => format!("starts by itself when {old} has stopped"),
+        (None, Some(due)) => format!("starts by itself at {}", run.when(due)),
+        (None, None) => "is about to start by itself".to_owned(),
     };
     Some(rows! { finding;
         Waiting ObjectRef::cluster("Attempt", &attempt.to_string()), Reason::Progressing, (start);

@@ -26,6 +26,7 @@ mod other;
 mod outcome;
 mod permissions;
 mod refused;
+mod request;
 mod root_cause;
 mod run;
 mod run_context;
@@ -58,8 +59,8 @@ use crate::{
     world::{
         AgentView, AppView, ClaimView, ConditionView, ContainerState, ContainerView, DocsView,
         EventView, FluxView, JobView, LeaseView, Meta, NamespaceView, Need, NodeView, NotebookView,
-        ObjectRef, ObjectView, OtherView, PodView, QuotaView, Rollout, RunView, SourceView, TEXT,
-        TenantView, WorkloadView, World,
+        ObjectRef, ObjectView, OtherView, PodView, QuotaView, RequestView, Rollout, RunView,
+        SourceView, TEXT, TenantView, WorkloadView, World,
     },
 };
 use finding::{Finding, Rows};
@@ -67,8 +68,10 @@ use finding::{Finding, Rows};
 pub(crate) use operator::is_down;
 use origin::Origin;
 use refused::Refusal;
+#[cfg(feature = "gather")]
+pub(crate) use request::{About, objects, rule_of};
 use stop::{Stop, stopping};
-use subject::{Agent, App, Notebook, Object, Report, Run, Subject, Tenant};
+use subject::{Agent, App, Notebook, Object, Operation, Report, Run, Subject, Tenant};
 
 /// Amounts by resource.
 type Amounts = BTreeMap<String, String>;
@@ -87,11 +90,12 @@ pub fn explain(world: &World) -> Explanation {
         ("Agent", _, Some(agent), _) => walk(Agent::new(world, agent)),
         (_, Some(run), _, _) => walk(Run::new(world, run)),
         (_, None, _, Some(tenant)) => walk(Tenant::new(world, tenant)),
-        (_, None, _, None) => match (&world.app, &world.notebook, &world.object) {
-            (Some(app), _, _) => walk(App::new(world, app)),
-            (None, Some(job), _) => walk(Notebook::new(world, job)),
-            (None, None, Some(view)) => walk(Object::new(world, view)),
-            (None, None, None) => other::explain(world),
+        (_, None, _, None) => match (&world.request, &world.app, &world.notebook, &world.object) {
+            (Some(request), _, _, _) => walk(Operation::new(world, request)),
+            (None, Some(app), _, _) => walk(App::new(world, app)),
+            (None, None, Some(job), _) => walk(Notebook::new(world, job)),
+            (None, None, None, Some(view)) => walk(Object::new(world, view)),
+            (None, None, None, None) => other::explain(world),
         },
     };
     explanation.notes.extend(unreadable(world));

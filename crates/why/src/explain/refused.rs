@@ -31,7 +31,7 @@ impl<'a> Refusal<'a> {
             Rejection::LimitRange => self.beyond(),
             Rejection::WebhookDown => self.hook(false),
             Rejection::Webhook => self.hook(true).then(edit()),
-            Rejection::Policy => self.policy().then(edit()).then(origin.retry_after_edit()),
+            Rejection::Policy => self.policy().then(edit()).then(self.retry_after_edit()),
             Rejection::Denied => self.forbidden().then(edit()),
             Rejection::Invalid => finding! {
                 Blocked "The words above name the field. Change it in {kind} '{name}'. {again}";
@@ -51,6 +51,14 @@ impl<'a> Refusal<'a> {
             }
         };
         finding.below([above])
+    }
+
+    /// Returns the retry command. A child of the run itself is created with the changed Agent anyway, and `orc retry`
+    /// rejects a run without a Job.
+    fn retry_after_edit(&self) -> Option<Command> {
+        self.origin
+            .retry_after_edit()
+            .filter(|_| self.what == "Pod")
     }
 
     /// Explains a quota that counts a resource without a limit.
@@ -100,7 +108,7 @@ impl<'a> Refusal<'a> {
         };
         finding! { Blocked (advice);
             link self.said.link(object.clone(), Reason::DependencyNotReady, format!("does not exist, and {needs}"));
-            then commands::create(kind, name, None, within), last, origin.retry_after_edit();
+            then commands::create(kind, name, None, within), last, self.retry_after_edit();
         }
     }
 
@@ -209,7 +217,7 @@ impl<'a> Refusal<'a> {
         };
         finding! { Blocked (advice);
             link self.said.link(object.clone(), "LimitRangeExceeded", sentence); seen limits;
-            then object.describe("the limits"), origin.edit(change), origin.retry_after_edit();
+            then object.describe("the limits"), origin.edit(change), self.retry_after_edit();
         }
     }
 }

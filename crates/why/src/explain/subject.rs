@@ -34,6 +34,7 @@ pub(super) type Agent<'a> = Of<'a, AgentView>;
 pub(super) type App<'a> = Of<'a, AppView>;
 pub(super) type Notebook<'a> = Of<'a, NotebookView>;
 pub(super) type Object<'a> = Of<'a, ObjectView>;
+pub(super) type Operation<'a> = Of<'a, RequestView>;
 pub(super) type Run<'a> = Of<'a, RunView>;
 pub(super) type Tenant<'a> = Of<'a, TenantView>;
 
@@ -97,6 +98,7 @@ views! {
     AppView, it: "ManagedApp", "ManagedApp", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
     NotebookView, it: "NotebookValidationJob", "job", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, it.end();
     ObjectView, it: &it.kind, &it.kind, &it.meta.namespace, it.phase.as_deref(), &it.status, None;
+    RequestView, it: &it.kind, "request", &it.meta.namespace, it.phase.as_deref(), &it.status, None;
     RunView, it: it.kind(), "run", &it.meta.namespace, it.status.phase.map(Phase::name), &it.status.progress, it.end();
     TenantView, it: "Tenant", "Tenant", &it.namespace, it.status.phase.map(Phase::name), &it.status.progress, None;
 }

@@ -1,7 +1,7 @@
 //! Reads the objects around a ManagedApp: those of Flux, and the first workload that is not ready.
 
 use api::{
-    apps::{HELM_RELEASE, KUSTOMIZATION, NamespacedName, Workload},
+    apps::{GIT_REPOSITORY, HELM_RELEASE, KUSTOMIZATION, NamespacedName, Workload},
     decide::ResourceType,
 };
 use k8s_openapi::{
@@ -103,9 +103,21 @@ fn is_ready(workload: &Workload) -> bool {
     !has_replicas || is_complete
 }
 
-async fn flux(reader: &Reader, world: &mut World, resource: ResourceType, name: &NamespacedName) {
+pub(super) async fn flux(
+    reader: &Reader,
+    world: &mut World,
+    resource: ResourceType,
+    name: &NamespacedName,
+) {
     let found = read(reader, world, resource, name).await;
     world.flux.extend(found);
+}
+
+/// Reads a GitRepository.
+pub(super) async fn source(reader: &Reader, world: &mut World, object: &ObjectRef) {
+    let name = NamespacedName::new(&reader.namespace, &object.name);
+    let found = read(reader, world, GIT_REPOSITORY, &name).await;
+    world.sources.extend(found);
 }
 
 /// Reads an object of Flux. A type that is not installed is recorded as a missing CRD.

@@ -14,13 +14,14 @@ mod details;
 mod installation;
 mod notebook;
 mod read;
+mod request;
 mod tenant;
 
 use std::{fmt, time::Duration};
 
 use api::{
     Timestamp,
-    apps::MANAGED_APP,
+    apps::{MANAGED_APP, ROLLBACK_REQUEST, UPGRADE_REQUEST},
     kinds::{self, KindRow, OperatorRow},
     names,
     notebooks::NOTEBOOK_VALIDATION_JOB,
@@ -39,8 +40,8 @@ use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
 use crate::world::{
-    AgentView, AppView, JobView, Meta, NotebookView, ObjectRef, ObjectView, PodView, RunView,
-    TenantView, Unreadable, World,
+    AgentView, AppView, JobView, Meta, NotebookView, ObjectRef, ObjectView, PodView, RequestView,
+    RunView, TenantView, Unreadable, World,
 };
 use read::{List, Read, Reader};
 
@@ -223,9 +224,14 @@ pub async fn gather(
             let job = ours(&reader, kind, &target.name).await?;
             world.notebook = Some(NotebookView::read(&job.ok_or_else(missing)?));
         }
-        TargetKind::Other(_) => {
+        TargetKind::Other(row) => {
             let found = ours(&reader, kind, &target.name).await?;
-            world.object = Some(ObjectView::read(kind, &found.ok_or_else(missing)?));
+            let found = found.ok_or_else(missing)?;
+            if [UPGRADE_REQUEST, ROLLBACK_REQUEST].contains(row) {
+                world.request = Some(RequestView::read(kind, &found));
+            } else {
+                world.object = Some(ObjectView::read(kind, &found));
+            }
         }
         TargetKind::Job => {
             let job = reader.get(reader.here::<Job>(), &target.name).await;
@@ -249,6 +255,8 @@ pub async fn gather(
     if let Some(tenant) = &world.tenant {
         reader.namespace.clone_from(&tenant.namespace);
         Box::pin(tenant::around(&reader, &mut world, operator)).await;
+    } else if world.request.is_some() {
+        Box::pin(request::around(&mut reader, &mut world, operator)).await;
     } else if world.app.is_some() {
         Box::pin(app::around(&mut reader, &mut world, operator)).await;
     } else if world.notebook.is_some() {

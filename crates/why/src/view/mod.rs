@@ -19,6 +19,7 @@ mod core;
 mod crd;
 mod notebooks;
 mod ours;
+mod requests;
 mod tenants;
 
 use api::{names, status::bounded};

@@ -538,7 +538,11 @@ fn each_reason_of_an_app_has_a_chain() {
             explained.insert(reason);
         }
     }
+    // The reasons after it are those of requests: see `requests`.
     for reason in api::apps::OPERATOR.reasons {
+        if reason.name() == "OperationActive" {
+            break;
+        }
         assert!(explained.contains(reason.name()), "{reason}");
     }
     for shared in ["Ready", "Progressing"] {

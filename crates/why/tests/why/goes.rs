@@ -208,7 +208,18 @@ fn going_on() -> Vec<Case> {
             Waiting,
             Some(("Pod", POD, "Ended")),
         ),
-        case("job-lost-starts-again", Scene::new(gone), Waiting, None),
+        case("job-lost-starts-again", Scene::new(gone.clone()), Waiting, None),
+        case(
+            "job-lost-and-its-pod-stops",
+            Scene::new({
+                let mut status = gone;
+                let message = "waiting for Pod 'shop-7-v1-x2k9p' to stop";
+                merge(&mut status, json!({ "reason": "Progressing", "message": message, "deadlineAt": at("10:15:07") }));
+                status
+            }),
+            Waiting,
+            None,
+        ),
         case("evicted", Scene::new(disrupted_at(going("Running", "Disrupted", "Pod 'shop-7-v1-x2k9p' on node 'node-1' is being terminated by another actor (EvictionByEvictionAPI: Eviction API: evicting); waiting until it has ended"), "10:05:02")).job(json!({})).pod(evicted).node(json!({})), Waiting, None),
         case(
             "preempted-and-ended",

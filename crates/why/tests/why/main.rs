@@ -25,6 +25,8 @@ mod notebooks;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod requests;
+#[cfg(test)]
 mod stopped;
 #[cfg(test)]
 mod tenant_build;

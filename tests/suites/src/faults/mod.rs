@@ -1,6 +1,7 @@
 //! `cargo xtask faults …`: crashes, lost answers, refusals and old caches, on the real node.
 
 mod actions;
+mod apps;
 pub(crate) mod mutants;
 mod replicas;
 mod report;

@@ -6,7 +6,8 @@ use anyhow::Result;
 use kube::core::ApiResource;
 use testbed::{commands::announce, operator_image};
 use testkit::{
-    cluster::{Cluster, Tier, apply},
+    charts::ChartServer,
+    cluster::{Addition, Cluster, Tier, apply},
     faults::{
         object_history::ObjectHistory,
         scenario_run::{Scenario, Theatre},
@@ -20,6 +21,13 @@ use super::tested_operator::TestedOperator;
 
 /// A scenario and the theatre of its operator.
 pub(super) type Cast = (Arc<Theatre>, Arc<dyn Scenario>);
+
+/// What scenarios need beside the cluster.
+pub(super) struct Services {
+    pub(super) git: Arc<Server>,
+    /// The charts, if an operator needs Flux.
+    pub(super) charts: Option<Arc<ChartServer>>,
+}
 
 /// A cluster on which scenarios of these operators are played.
 pub(super) struct Stand {
@@ -42,9 +50,13 @@ impl Stand {
         binary: PathBuf,
     ) -> Result<Self> {
         let name = format!("faults-{}", std::process::id());
-        let cluster = Cluster::start(&name, Tier::Node).await?;
+        let mut cluster = Cluster::start(&name, Tier::Node).await?;
         announce(&cluster);
-        match open(&cluster, operators, binary).await {
+        let opened = match cluster.add(&additions(operators)).await {
+            Ok(()) => open(&cluster, operators, binary).await,
+            Err(error) => Err(error),
+        };
+        match opened {
             Ok(operators) => Ok(Self { cluster, operators }),
             Err(error) => {
                 cluster.stop().await?;
@@ -68,6 +80,15 @@ impl Stand {
     pub(super) async fn stop(self) -> Result<()> {
         self.close().stop().await
     }
+}
+
+/// Returns everything that one of these operators needs in the cluster.
+fn additions(operators: &[&'static TestedOperator]) -> Vec<Addition> {
+    let is_needed = |one: &Addition| {
+        let mut operators = operators.iter();
+        operators.any(|tested| tested.additions.contains(one))
+    };
+    Addition::ALL.into_iter().filter(is_needed).collect()
 }
 
 async fn open(
@@ -96,7 +117,15 @@ async fn open(
     let listener = network.run(move || std::net::TcpListener::bind((address, 0)))??;
     let history = Arc::new(ObjectHistory::start(&client, watched).await?);
     let side_effects = Arc::new(SideEffectLog::start(listener)?);
-    let git = Arc::new(Server::in_cluster(cluster)?);
+    let has_flux = additions(operators).contains(&Addition::Flux);
+    let charts = match has_flux {
+        true => Some(Arc::new(ChartServer::in_cluster(cluster)?)),
+        false => None,
+    };
+    let services = Services {
+        git: Arc::new(Server::in_cluster(cluster)?),
+        charts,
+    };
     let of_operator = |tested: &'static TestedOperator| {
         let theatre = Arc::new(Theatre {
             client: client.clone(),
@@ -116,8 +145,8 @@ async fn open(
         };
         OperatorScenarios {
             tested,
-            scenarios: cast((tested.scenarios)(&git)),
-            slow: cast((tested.slow)(&git)),
+            scenarios: cast((tested.scenarios)(&services)),
+            slow: cast((tested.slow)(&services)),
         }
     };
     Ok(operators.iter().copied().map(of_operator).collect())

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use api::kinds::OperatorRow;
 use kube::core::ApiResource;
 use serde_json::Value;
-use testkit::{faults::scenario_run::Scenario, git::Server, report_age};
+use testkit::{cluster::Addition, faults::scenario_run::Scenario, report_age};
 
-use super::{tasks, tenants};
+use super::{apps, stand::Services, tasks, tenants};
 
-/// Makes scenarios; those that need a Git server take this one.
-type Scenarios = fn(&Arc<Server>) -> Vec<Arc<dyn Scenario>>;
+/// Makes scenarios; those that need a Git server or charts take these.
+type Scenarios = fn(&Services) -> Vec<Arc<dyn Scenario>>;
 
 /// An operator, with everything that its plays need.
 pub(super) struct TestedOperator {
@@ -26,6 +26,8 @@ pub(super) struct TestedOperator {
     pub(super) watched: fn() -> Vec<ApiResource>,
     /// Plurals of its kinds that belong to no namespace.
     pub(super) selected: &'static [&'static str],
+    /// What the cluster must have.
+    pub(super) additions: &'static [Addition],
     /// Objects that the chart installs beside the operator.
     pub(super) beside: fn() -> Vec<Value>,
     pub(super) scenarios: Scenarios,
@@ -43,9 +45,10 @@ impl TestedOperator {
             compound: 520,
             watched: tasks::watched,
             selected: &[],
+            additions: &[],
             beside: Vec::new,
-            scenarios: tasks::scenarios,
-            slow: tasks::slow,
+            scenarios: |services| tasks::scenarios(&services.git),
+            slow: |services| tasks::slow(&services.git),
         },
         Self {
             row: &api::tenants::OPERATOR,
@@ -54,9 +57,23 @@ impl TestedOperator {
             compound: 100,
             watched: tenants::watched,
             selected: tenants::SELECTED,
+            additions: &[],
             beside: tenants::beside,
             scenarios: |_| tenants::scenarios(),
             slow: |_| tenants::slow(),
+        },
+        Self {
+            row: &api::apps::OPERATOR,
+            page: report_age::APPS_PAGE,
+            // One for each scenario: a play takes a minute or two.
+            share: 6,
+            compound: 60,
+            watched: apps::watched,
+            selected: &[],
+            additions: &[Addition::Snapshots, Addition::Flux],
+            beside: Vec::new,
+            scenarios: apps::scenarios,
+            slow: |_| Vec::new(),
         },
     ];
 

@@ -90,11 +90,13 @@ pub(crate) async fn output(env: &Env, name: &str) -> Result<String> {
 
 /// Runs a command in the Pod's container: whether it succeeded, and its output.
 pub(crate) async fn exec(env: &Env, name: &str, script: &str) -> Result<(bool, String)> {
+    exec_in(&env.api::<Pod>(), name, script).await
+}
+
+/// Does the same with Pods of any namespace.
+pub(crate) async fn exec_in(pods: &Api<Pod>, name: &str, script: &str) -> Result<(bool, String)> {
     let parameters = AttachParams::default().stdout(true).stderr(true);
-    let mut process = env
-        .api::<Pod>()
-        .exec(name, ["sh", "-c", script], &parameters)
-        .await?;
+    let mut process = pods.exec(name, ["sh", "-c", script], &parameters).await?;
     let status = process.take_status().context("no status of exec")?;
     let mut text = String::new();
     process

@@ -52,6 +52,9 @@ const KEPT_VERSION: [&str; 5] = [
 const KEPT_JOB: [&str; 4] = ["active", "conditions", "failed", "succeeded"];
 /// The same of what is not ours: the rest is when, and how others count.
 const KEPT_OF_OTHERS: [&str; 4] = ["phase", "readyReplicas", "replicas", "updatedReplicas"];
+/// Kinds whose children have the beginning of a UID in their names, and how long that is.
+const SHORTENED: [&str; 2] = ["rollbackrequests", "upgraderequests"];
+const SHORT: usize = 8;
 /// What stands for a play's own namespace.
 const HOME: &str = "namespace";
 /// What a difference shows of a value.
@@ -155,6 +158,8 @@ struct Words {
     home: String,
     /// By UID.
     pods: HashMap<String, String>,
+    /// Beginnings of UIDs in the names of children.
+    short: BTreeSet<String>,
     /// Longest first: one may be part of another.
     replaced: Vec<(String, String)>,
 }
@@ -165,6 +170,11 @@ impl Words {
         let mut words = Self {
             home: home.to_owned(),
             pods,
+            short: seen
+                .iter()
+                .filter(|one| SHORTENED.contains(&one.resource.as_str()))
+                .filter_map(|one| Some(one.uid.get(..SHORT)?.to_owned()))
+                .collect(),
             replaced: Vec::new(),
         };
         let mut replaced: BTreeMap<String, String> = BTreeMap::new();
@@ -181,6 +191,8 @@ impl Words {
             }
         }
         replaced.insert(home.to_owned(), HOME.to_owned());
+        let short = words.short.iter();
+        replaced.extend(short.map(|one| (one.clone(), "short uid".to_owned())));
         words.replaced = replaced
             .into_iter()
             .filter(|(from, _)| !from.is_empty())
@@ -198,6 +210,8 @@ impl Words {
             Some(namespace) if namespace != self.home => format!("{resource}/{namespace}/{name}"),
             Some(_) | None => format!("{resource}/{name}"),
         };
+        let short = self.short.iter();
+        let key = short.fold(key, |key, one| key.replace(one, "short uid"));
         match self.home.is_empty() {
             true => key,
             false => key.replace(&self.home, HOME),
@@ -372,6 +386,10 @@ fn run_status(whole: &Value) -> Value {
     let mut end = kept(status, &KEPT);
     if let Some(result) = status.get("result") {
         end["result"] = kept(result, &KEPT_RESULT);
+    }
+    // Whether an earlier attempt had pushed it depends on the faults.
+    if end["commit"].is_object() {
+        end["commit"] = kept(&status["commit"], &["id"]);
     }
     let history = end.get_mut("history").and_then(Value::as_array_mut);
     for version in history.into_iter().flat_map(|list| list.iter_mut()) {

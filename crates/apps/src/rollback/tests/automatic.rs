@@ -29,9 +29,7 @@ fn upgrade(phase: UpgradePhase, has_commit: bool) -> UpgradeRequest {
     };
     let spec = UpgradeRequestSpec {
         managed_app_ref: named("shop"),
-        target_version: TargetVersion {
-            chart: "2.0.0".to_owned(),
-        },
+        target_version: TargetVersion::of_chart("2.0.0"),
         skip_snapshot: false,
         allow_unhealthy: false,
         dry_run: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{
     Phase, State, Status, Timestamp,
-    apps::{RollbackPhase, RollbackRequest, RollbackRequestStatus},
+    apps::{RollbackPhase, RollbackRequest, RollbackRequestStatus, UpgradePlan, UpgradeRequest},
     claim::Holder,
     deadline::{self, PhaseInput},
     decide::{Effect, FinalizerAction, Input, Manifest, Target},
@@ -54,6 +54,11 @@ pub(super) enum Push {
 /// The cluster and one request.
 pub(super) struct RollbackCluster {
     pub(super) request: RollbackRequest,
+    upgrade: UpgradeRequest,
+    /// Whether the upgrade has changed an image in the values of the HelmRelease, and not the chart.
+    pub(super) is_image: bool,
+    /// Whether Helm has returned the release by itself. It does not try the version of the upgrade again.
+    pub(super) is_remediated: bool,
     /// Claims, volumes and Pods. It counts all writes, and has the fault.
     pub(super) storage: Storage,
     /// The state of the API server.
@@ -80,6 +85,9 @@ impl RollbackCluster {
     pub(super) fn new(push: Push) -> Self {
         let mut cluster = Self {
             request: request(),
+            upgrade: upgrade(),
+            is_image: false,
+            is_remediated: false,
             storage: Storage::new(),
             cache: upgraded(),
             real: upgraded(),
@@ -107,6 +115,32 @@ impl RollbackCluster {
         let mut cluster = Self::new(push);
         cluster.storage.fault = Some(fault);
         cluster
+    }
+
+    /// After an upgrade of an image. `change` makes its plan one of the image.
+    pub(super) fn of_images(push: Push, change: impl FnOnce(&mut UpgradePlan)) -> Self {
+        let mut cluster = Self::new(push);
+        cluster.is_image = true;
+        let status = cluster.upgrade.status.as_mut().unwrap();
+        change(status.plan.as_mut().unwrap());
+        cluster.deployed(4, "2.0.0");
+        cluster
+    }
+
+    /// Helm has returned the release before the rollback.
+    pub(super) fn remediate(&mut self) {
+        self.is_remediated = true;
+        self.deployed(5, "1.0.0");
+    }
+
+    fn deployed(&mut self, version: i64, tag: &str) {
+        let state = self.real.app.as_mut().unwrap();
+        let newest = helm(&mut state.world).newest.as_mut().unwrap();
+        newest.version = version;
+        newest.chart_version = "1.0.0".to_owned();
+        newest.config_digest = Some(tag.to_owned());
+        self.show();
+        self.sync();
     }
 
     pub(super) fn status(&self) -> RollbackRequestStatus {
@@ -187,7 +221,7 @@ impl RollbackCluster {
         let has_plan = self.status().plan.is_some();
         let volumes = has_plan.then(|| self.storage.objects());
         RollbackWorld {
-            upgrade: Some(Arc::new(upgrade())),
+            upgrade: Some(Arc::new(self.upgrade.clone())),
             snapshots: vec![SnapshotView {
                 namespace: "shop".to_owned(),
                 name: "shop-data".to_owned(),

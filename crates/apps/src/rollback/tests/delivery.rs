@@ -14,13 +14,16 @@ use super::{
 };
 use crate::{
     flux::{FluxCondition, ReleaseOutcome},
+    health::Member,
+    object::ObjectKind,
+    pod::AppPod,
     upgrade::{
         commit_step::{StepJob, StepState},
         flux_target::FluxTarget,
         scale_target::Scale,
         tests::{fixtures, objects::bump},
     },
-    world::Seen,
+    world::{AppWorld, Discovery, Seen},
 };
 
 impl RollbackCluster {
@@ -164,9 +167,15 @@ impl RollbackCluster {
         let requested = self.requested.clone();
         let state = self.real.app.as_mut().unwrap();
         let newest = helm(&mut state.world).newest.as_mut().unwrap();
-        if is_helm_active && newest.chart_version != requested {
+        let deployed = if self.is_image {
+            newest.config_digest.get_or_insert_default()
+        } else {
+            &mut newest.chart_version
+        };
+        let is_given_up = self.is_remediated && requested == "2.0.0";
+        if is_helm_active && *deployed != requested && !is_given_up {
+            *deployed = requested;
             newest.version += 1;
-            newest.chart_version = requested;
         }
     }
 
@@ -183,7 +192,15 @@ impl RollbackCluster {
         view.revision = Some(revision(self.applied));
         let view = helm(&mut state.world);
         show(&mut view.flux, releases[0]);
-        view.requested = Some(self.requested.clone());
+        if self.is_image {
+            let tag = view.newest.as_ref().unwrap().config_digest.clone();
+            let image = format!("postgres:{}", tag.unwrap_or_default());
+            view.requested = Some("1.0.0".to_owned());
+            show_image(&mut state.world, image);
+        } else {
+            view.requested = Some(self.requested.clone());
+        }
+        let view = helm(&mut state.world);
         view.outcome = ReleaseOutcome {
             released: Some(FluxCondition {
                 value: Some(true),
@@ -205,4 +222,22 @@ impl RollbackCluster {
         }
         assert!(!self.has_finalizer, "{context}");
     }
+}
+
+/// The Pods of the database run this image.
+fn show_image(world: &mut AppWorld, image: String) {
+    let Discovery::Found(objects) = &mut world.discovery else {
+        panic!("no objects");
+    };
+    let mut db = fixtures::workload(ObjectKind::StatefulSet, "db", 3);
+    db.images = [image].into();
+    let pod = AppPod {
+        is_ready: true,
+        images: db.images.clone(),
+        ..AppPod::default()
+    };
+    objects.members[0] = Member {
+        pods: vec![Arc::new(pod)],
+        ..fixtures::member(db)
+    };
 }

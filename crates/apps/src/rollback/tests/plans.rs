@@ -121,7 +121,7 @@ fn app(world: &mut UpgradeWorld) -> &mut AppWorld {
     &mut world.app.as_mut().unwrap().world
 }
 
-fn objects(world: &mut UpgradeWorld) -> &mut Objects {
+pub(super) fn objects(world: &mut UpgradeWorld) -> &mut Objects {
     match &mut app(world).discovery {
         Discovery::Found(objects) => objects,
         Discovery::Failed(problem) => panic!("{problem:?}"),
@@ -147,7 +147,7 @@ fn managed(world: &mut UpgradeWorld) -> &mut ManagedAppSpec {
 }
 
 /// The observed state after the upgrade: Flux has applied 2.0.0.
-fn observed() -> RollbackWorld {
+pub(super) fn observed() -> RollbackWorld {
     let mut operation = fixtures::world();
     with_helm(&mut operation, |helm| {
         helm.requested = Some("2.0.0".to_owned());
@@ -172,12 +172,15 @@ fn observed() -> RollbackWorld {
     }
 }
 
-fn with_upgrade(world: &mut RollbackWorld, change: impl FnOnce(&mut UpgradeRequestStatus)) {
+pub(super) fn with_upgrade(
+    world: &mut RollbackWorld,
+    change: impl FnOnce(&mut UpgradeRequestStatus),
+) {
     let upgrade = Arc::make_mut(world.upgrade.as_mut().unwrap());
     change(upgrade.status.as_mut().unwrap());
 }
 
-fn request() -> RollbackRequest {
+pub(super) fn request() -> RollbackRequest {
     let spec = RollbackRequestSpec {
         upgrade_request_ref: NamedRef {
             name: "up".to_owned(),
@@ -194,7 +197,7 @@ fn request() -> RollbackRequest {
     request
 }
 
-fn decided(
+pub(super) fn decided(
     request: &RollbackRequest,
     world: &RollbackWorld,
     confirmed: bool,
@@ -211,7 +214,7 @@ fn decided(
     })
 }
 
-fn reason(decision: &RollbackDecision) -> &'static str {
+pub(super) fn reason(decision: &RollbackDecision) -> &'static str {
     decision.verdict.reason.name()
 }
 
@@ -225,7 +228,7 @@ fn reported(world: &mut RollbackWorld, from: &str) {
 }
 
 /// The Job has reported a plan of this change in Git.
-fn reported_change(world: &mut RollbackWorld, from: &str, to: &str) {
+pub(super) fn reported_change(world: &mut RollbackWorld, from: &str, to: &str) {
     let base = Commit::parse(&"cd".repeat(20)).unwrap();
     let plan = Plan {
         base: base.clone(),

@@ -11,10 +11,15 @@ use git::{
 };
 use pods::Rollout;
 
-use super::fixtures::{app_world, at, helm, member, source, workload};
+use super::{
+    fixtures::{app_world, at, helm, member, source, workload},
+    objects::bump,
+};
 use crate::{
     flux::{FluxCondition, KustomizationView, ReleaseEntry, ReleaseOutcome},
+    health::Member,
     object::ObjectKind,
+    pod::AppPod,
     upgrade::{
         commit_step::{StepJob, StepState},
         flux_target::FluxTarget,
@@ -45,6 +50,17 @@ pub(super) enum Push {
     Blocked,
 }
 
+/// The object that an upgrade changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The version of the chart.
+    Chart,
+    /// The tag of an image in the values of the HelmRelease.
+    Values,
+    /// The tag of an image in manifests that a Kustomization applies. There is no HelmRelease.
+    Manifests,
+}
+
 /// The behavior of Flux to the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Apply {
@@ -56,6 +72,8 @@ pub(super) enum Apply {
     NoEffect,
     /// Helm deploys the old chart again.
     RolledBack,
+    /// The chart has no replica counts, and Helm waits for the Pods of the database.
+    Waiting,
     /// Helm fails, and Flux does not try again.
     Stalled,
     /// Helm fails, and Flux tries again.
@@ -67,11 +85,12 @@ pub(super) enum Apply {
 pub(super) struct Delivery {
     pub(super) push: Push,
     pub(super) apply: Apply,
+    pub(super) subject: Subject,
     /// Version on the branch.
     pub(super) version: String,
     /// UIDs in the trailers of the commits on the branch.
     pub(super) commits: Vec<String>,
-    /// Version in the live HelmRelease.
+    /// Version in the live HelmRelease or in the live manifests.
     pub(super) requested: String,
     pub(super) release: ReleaseEntry,
     revision: String,
@@ -95,6 +114,7 @@ impl Delivery {
         Self {
             push,
             apply: Apply::Deployed,
+            subject: Subject::Chart,
             version: "1.0.0".to_owned(),
             commits: Vec::new(),
             requested: "1.0.0".to_owned(),
@@ -168,12 +188,22 @@ impl Delivery {
             return (report, String::new());
         }
         let base = Commit::parse(&id(1)).unwrap();
+        let (document, field_path) = match self.subject {
+            Subject::Chart => (DocumentRef::default(), "spec.chart.spec.version"),
+            Subject::Values | Subject::Manifests => {
+                let document = DocumentRef {
+                    kind: Some("Kustomization".to_owned()),
+                    ..DocumentRef::default()
+                };
+                (document, "images[0].newTag")
+            }
+        };
         let plan = Plan {
             base: base.clone(),
             edits: vec![PlannedEdit {
                 file: "apps/shop/release.yaml".to_owned(),
-                document: DocumentRef::default(),
-                field_path: "spec.chart.spec.version".to_owned(),
+                document,
+                field_path: field_path.to_owned(),
                 from: self.version.clone(),
                 to: "2.0.0".to_owned(),
                 line: 7,
@@ -263,12 +293,12 @@ impl Delivery {
                 self.requested.clone_from(&self.version);
             }
         }
-        if is_active("helm-release") && self.requested != self.release.chart_version {
-            self.upgrade(now);
+        if is_active("helm-release") && self.requested != *self.deployed() {
+            self.upgrade(world, now);
         }
     }
 
-    fn upgrade(&mut self, now: Timestamp) {
+    fn upgrade(&mut self, world: &mut UpgradeWorld, now: Timestamp) {
         let condition = |value: bool| FluxCondition {
             value: Some(value),
             reason: "UpgradeFailed".to_owned(),
@@ -283,11 +313,39 @@ impl Delivery {
                     self.outcome.remediated = Some(condition(true));
                 }
             }
-            Apply::Stalled | Apply::Failing => self.outcome.released = Some(condition(false)),
-            Apply::Deployed | Apply::NotFetched | Apply::NoEffect => {
-                self.release.version += 1;
-                self.release.chart_version.clone_from(&self.requested);
+            Apply::Waiting => {
+                let mut workloads = world.workloads.iter_mut();
+                let db = workloads.find(|one| one.name == "db").unwrap();
+                let template = Some(self.requested.clone());
+                if db.template != template {
+                    db.template = template;
+                    db.generation += 1;
+                    bump(&mut db.version);
+                }
+                if !db.is_at_zero() {
+                    self.deploy();
+                }
             }
+            Apply::Stalled | Apply::Failing => self.outcome.released = Some(condition(false)),
+            Apply::Deployed | Apply::NotFetched | Apply::NoEffect => self.deploy(),
+        }
+    }
+
+    fn deploy(&mut self) {
+        self.release.version += 1;
+        if self.subject == Subject::Values {
+            self.release.config_digest = Some(self.requested.clone());
+        } else {
+            self.release.chart_version.clone_from(&self.requested);
+        }
+    }
+
+    /// Returns the version that the Pod templates have.
+    pub(super) fn deployed(&self) -> &str {
+        match self.subject {
+            Subject::Chart => &self.release.chart_version,
+            Subject::Values => self.release.config_digest.as_deref().unwrap_or("1.0.0"),
+            Subject::Manifests => &self.requested,
         }
     }
 
@@ -305,28 +363,47 @@ impl Delivery {
         if let Some(target) = target("helm-release") {
             show(&mut view.flux, target);
         }
-        view.requested = Some(self.requested.clone());
+        if self.subject == Subject::Chart {
+            view.requested = Some(self.requested.clone());
+        }
         view.newest = Some(self.release.clone());
         view.outcome = self.outcome.clone();
         if self.apply == Apply::Stalled && self.requested == "2.0.0" {
-            view.flux.stalled.clone_from(&self.outcome.released);
-            if let Some(stalled) = &mut view.flux.stalled {
-                stalled.value = Some(true);
-            }
+            // helm-controller counts the attempts here, and has the cause in `Released`.
+            view.flux.stalled = self.outcome.released.clone().map(|released| FluxCondition {
+                value: Some(true),
+                reason: "RetriesExceeded".to_owned(),
+                message: "Failed to upgrade after 1 attempt(s)".to_owned(),
+                ..released
+            });
         }
         let name = view.flux.name.clone();
-        live.helm_release = Ok(Some((name, Seen::Present(Arc::new(view)))));
+        live.helm_release = if self.subject == Subject::Manifests {
+            Ok(None)
+        } else {
+            Ok(Some((name, Seen::Present(Arc::new(view)))))
+        };
         if let Discovery::Found(objects) = &mut live.discovery
             && let Some(target) = world.workloads.iter().find(|one| one.name == "db")
         {
-            objects.members[0] = member(self.database(target));
+            let db = self.database(target);
+            let pod = AppPod {
+                is_ready: true,
+                images: db.images.clone(),
+                ..AppPod::default()
+            };
+            let is_running = db.rollout.as_ref().is_some_and(|one| one.ready > 0);
+            objects.members[0] = Member {
+                pods: is_running.then(|| Arc::new(pod)).into_iter().collect(),
+                ..member(db)
+            };
         }
         world.live = Some(live);
     }
 
     fn database(&self, target: &ScaleTarget) -> crate::workload::WorkloadView {
         let mut db = workload(ObjectKind::StatefulSet, "db", 3);
-        db.images = [format!("postgres:{}", self.release.chart_version)].into();
+        db.images = [format!("postgres:{}", self.deployed())].into();
         if let Scale::Replicas {
             desired,
             current,

@@ -53,9 +53,7 @@ pub(crate) fn request() -> UpgradeRequest {
             managed_app_ref: NamedRef {
                 name: "shop".to_owned(),
             },
-            target_version: TargetVersion {
-                chart: "2.0.0".to_owned(),
-            },
+            target_version: TargetVersion::of_chart("2.0.0"),
             skip_snapshot: false,
             allow_unhealthy: false,
             dry_run: false,
@@ -99,7 +97,7 @@ pub(super) fn helm() -> HelmReleaseView {
     }
 }
 
-pub(super) fn workload(kind: ObjectKind, name: &str, replicas: i32) -> WorkloadView {
+pub(crate) fn workload(kind: ObjectKind, name: &str, replicas: i32) -> WorkloadView {
     let rollout = Rollout {
         observed: 2,
         wanted: replicas,
@@ -125,7 +123,7 @@ pub(super) fn workload(kind: ObjectKind, name: &str, replicas: i32) -> WorkloadV
     }
 }
 
-pub(super) fn member(live: WorkloadView) -> Member {
+pub(crate) fn member(live: WorkloadView) -> Member {
     Member {
         id: live.id.clone(),
         live: Some(Arc::new(live)),
@@ -183,7 +181,7 @@ pub(super) fn app_world() -> AppWorld {
     }
 }
 
-pub(super) fn flux_target(kind: FluxKind, uid: &str, suspend: Option<bool>) -> FluxTarget {
+pub(crate) fn flux_target(kind: FluxKind, uid: &str, suspend: Option<bool>) -> FluxTarget {
     FluxTarget {
         kind,
         namespace: "shop".to_owned(),
@@ -204,7 +202,7 @@ pub(super) fn flux_target(kind: FluxKind, uid: &str, suspend: Option<bool>) -> F
     }
 }
 
-pub(super) fn scale_target(kind: ScalableKind, name: &str, scale: Scale) -> ScaleTarget {
+pub(crate) fn scale_target(kind: ScalableKind, name: &str, scale: Scale) -> ScaleTarget {
     ScaleTarget {
         kind,
         namespace: "shop".to_owned(),
@@ -213,6 +211,7 @@ pub(super) fn scale_target(kind: ScalableKind, name: &str, scale: Scale) -> Scal
         version: "1".to_owned(),
         generation: 2,
         scale,
+        template: (kind != ScalableKind::CronJob).then(|| "1.0.0".to_owned()),
         deletes_claims: false,
         is_deleting: false,
         scale_managers: Vec::new(),
@@ -286,6 +285,7 @@ pub(crate) fn world() -> UpgradeWorld {
             },
             author: None,
             chart: ChartField::default(),
+            images: Vec::new(),
         }),
         ..ManagedAppSpec::new(kustomization)
     };

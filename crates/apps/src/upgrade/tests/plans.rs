@@ -225,6 +225,14 @@ fn a_request_is_rejected_before_any_change() {
             |world| with_source(world, |source| source.is_suspended = true),
             "AlreadySuspended",
         ),
+        (
+            |world| {
+                let state = world.app.as_mut().unwrap();
+                let meta = &mut std::sync::Arc::make_mut(&mut state.app).metadata;
+                meta.deletion_timestamp = Some(epoch());
+            },
+            "AppNotFound",
+        ),
         // The watches do not have these objects yet. After two minutes, the request is rejected.
         (|world| world.volumes.clear(), "PlanTimeout"),
         (|world| world.workloads.clear(), "PlanTimeout"),
@@ -245,6 +253,10 @@ fn a_request_is_rejected_before_any_change() {
             "{reason}"
         );
     }
+}
+
+fn epoch() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(api::Timestamp::UNIX_EPOCH)
 }
 
 /// R30: an application without a volume would be upgraded without protection.
@@ -396,6 +408,31 @@ fn the_plan_has_the_commit_of_the_step() {
         "{:?}",
         plan.warnings
     );
+}
+
+/// A phase that ends before Helm reports a failure of an upgrade that may still succeed.
+#[test]
+fn a_longer_timeout_of_helm_is_a_warning() {
+    // Columns: timeouts of the HelmRelease and of the phase in seconds, whether there is a warning.
+    for (helm, phase, expected) in [
+        (None, None, false),
+        (Some(600), None, false),
+        (Some(601), None, true),
+        (Some(601), Some(900), false),
+        // Without a timeout, Flux waits for five minutes.
+        (None, Some(299), true),
+        (None, Some(300), false),
+    ] {
+        let seconds = std::time::Duration::from_secs;
+        let mut world = world();
+        with_helm(&mut world, |view| view.timeout = helm.map(seconds));
+        managed(&mut world).phase_timeouts.reconcile = phase.map(|one| seconds(one).into());
+        let mut cluster = Cluster::with(world);
+        cluster.run_until(|cluster| cluster.status().plan.is_some());
+        let plan = cluster.status().plan.unwrap();
+        let found = plan.warnings.iter().any(|one| one.contains("timeout"));
+        assert_eq!(found, expected, "{helm:?}, {phase:?}: {:?}", plan.warnings);
+    }
 }
 
 /// Pitfall 12: hooks before the upgrade, and hooks that are not known, need the old version.

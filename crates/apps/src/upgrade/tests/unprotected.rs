@@ -136,3 +136,27 @@ fn s1_12_the_plan_freezes_the_timeouts_of_the_application() {
     assert_eq!(std::time::Duration::from(timeouts.scale_down), seconds);
     assert_eq!(cluster.request.timeouts().scale_down, timeouts.scale_down);
 }
+
+/// S1.12, R32: the time for the plan is stored before the phase begins, so its deadline never moves.
+#[test]
+fn s1_12_the_time_for_a_plan_is_that_of_the_application() {
+    // Columns: the setting, the time for the plan, the phases with a status before the phase Plan.
+    for (setting, expected, before) in [(None, 120, 0), (Some(77), 77, 1)] {
+        let mut cluster = Cluster::new();
+        let state = cluster.real.app.as_mut().unwrap();
+        let spec = &mut std::sync::Arc::make_mut(&mut state.app).spec;
+        let setting = setting.map(std::time::Duration::from_secs);
+        spec.phase_timeouts.plan = setting.map(Into::into);
+        cluster.sync();
+        cluster.run_until(|cluster| cluster.phase() == UpgradePhase::Plan);
+        let writes = cluster.writes.iter();
+        let writes = writes.filter(|write| write.starts_with("Pending")).count();
+        assert_eq!(writes, before + 1, "{setting:?}");
+        let progress = cluster.status().progress;
+        let (start, end) = (progress.phase_started_at, progress.deadline_at);
+        let seconds = end.unwrap().0.as_second() - start.unwrap().0.as_second();
+        assert_eq!(seconds, expected, "{setting:?}");
+        cluster.run();
+        assert_eq!(cluster.reason(), "PushRejected", "{setting:?}");
+    }
+}

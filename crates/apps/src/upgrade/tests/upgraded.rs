@@ -102,6 +102,36 @@ fn flux_is_resumed_in_the_order_of_its_appliers_and_before_the_replica_counts() 
     );
 }
 
+/// Helm may wait for a workload that the operator has stopped. It starts as soon as its template has the new version.
+#[test]
+fn a_workload_with_the_new_template_starts_before_the_release_is_deployed() {
+    let cluster = ended(applying(Apply::Waiting));
+    cluster.assert_committed("waiting");
+    let scaled: Vec<&str> = cluster
+        .writes
+        .iter()
+        .filter_map(|write| write.strip_prefix("Reconcile scale "))
+        .collect();
+    assert_eq!(
+        scaled,
+        [
+            r#"db {"replicas":3}"#,
+            r#"backup {"suspend":null}"#,
+            r#"files {"replicas":1}"#,
+        ]
+    );
+    for number in 0..cluster.writes.len() {
+        for fault in faults(number) {
+            let mut cluster = applying(Apply::Waiting);
+            cluster.fault = Some(fault);
+            cluster.run();
+            let context = format!("{fault:?}: {:?}", cluster.writes);
+            cluster.assert_committed(&context);
+            assert_eq!(cluster.phase(), UpgradePhase::Succeeded, "{context}");
+        }
+    }
+}
+
 /// R39, T6: a crash, a lost response and old caches at any write leave one commit, and the upgrade succeeds.
 #[test]
 fn r39_a_fault_at_any_write_leaves_one_commit() {
@@ -231,6 +261,16 @@ fn a_version_that_is_not_applied_ends_the_request() {
         assert!(
             cluster.message().contains("stays on the branch"),
             "{}",
+            cluster.message()
+        );
+        // The number of attempts is not the cause.
+        let is_named = cluster
+            .message()
+            .contains("UpgradeFailed: the new version crashes");
+        assert_eq!(
+            is_named,
+            reason == "HelmUpgradeFailed",
+            "{apply:?}: {}",
             cluster.message()
         );
         cluster.assert_committed(reason);

@@ -17,6 +17,7 @@ impl<'a> Explain<'a> for App<'a> {
         faults::undecodable(*self)
             .or_else(|| deletion(self))
             .or_else(|| operator::not_seen(*self))
+            .or_else(|| operation(self))
             .or_else(|| references::find(self))
             .or_else(|| flux::deleted(self))
             .or_else(|| flux::suspended(self))
@@ -102,19 +103,71 @@ impl FluxView {
     }
 }
 
-/// Explains a ManagedApp that is being deleted. The operator sets no finalizer on it.
+/// Time in seconds after which the operator reports the deletion of a ManagedApp as blocked.
+const DELETION_LIMIT: i64 = 15 * 60;
+
+/// Explains a ManagedApp that is being deleted. It waits for a request that changes it, and for its snapshots.
 fn deletion(app: App<'_>) -> Option<Finding> {
     let deletion = Deletion {
-        finalizer: "",
-        limit: i64::MAX,
+        finalizer: "managedapps.orchestrator.io/finalizer",
+        limit: DELETION_LIMIT,
         is_forced: false,
-        risk: "",
+        risk: "its request continues, and its snapshots stay",
         done: "",
     };
-    deletion.explain(
-        *app,
-        || finding! { Deleting "Wait: it is deleted in a moment."; },
-    )
+    deletion.explain(*app, || {
+        let wait = "Wait: the operator deletes it when nothing of it is left.";
+        let named = request::objects(app.message(), app.namespace);
+        let snapshot = named.into_iter().next();
+        let finding = active(app).unwrap_or_else(|| finding! { Deleting (wait); });
+        match snapshot.filter(|_| finding.links.is_empty()) {
+            Some(object) => {
+                let next = object.describe("its finalizers and its Events");
+                let link = link! { Waiting object, Reason::Deleting, "is deleted first"; seen app.said(); };
+                finding.link(link).then(next)
+            }
+            None => finding,
+        }
+    })
+}
+
+/// Explains a ManagedApp that a request changes, or whose lock the operator recovers.
+fn operation(app: App<'_>) -> Option<Finding> {
+    match app.reason()? {
+        Reason::OperationActive => active(app),
+        Reason::LockRecovered => {
+            let named = request::objects(app.message(), app.namespace);
+            let object = named.into_iter().next();
+            let object = object.unwrap_or_else(|| app.kustomization());
+            let next = object.who("'metadata.annotations' has the lock, if it is still there");
+            Some(finding! {
+                Waiting "Wait: the operator returns the application to the state before the request. Find out who removed the finalizer of the request.";
+                Waiting object, Reason::LockRecovered, "was left by a request that was removed by hand"; seen app.said();
+                then next, app.look_again();
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Explains the request that changes the application.
+fn active(app: App<'_>) -> Option<Finding> {
+    let operation = app.view.status.active_operation.as_ref()?;
+    let (kind, name, phase) = (&operation.kind, &operation.name, &operation.phase);
+    let (object, within) = (app.here(kind, name), app.namespace);
+    let target = kind.to_lowercase();
+    Some(finding! {
+        Waiting "Wait: the request changes the application. Meanwhile, Flux may be suspended, and workloads may be stopped.";
+        Waiting object, Reason::OperationActive, "is in phase {phase}"; seen app.said();
+        shell "orc why {target}/{name} -n {within}" => "the object that the request waits for";
+        then app.look_again();
+    })
+}
+
+/// Returns the live problem of an application, for a request that waits for it.
+pub(super) fn problem(app: App<'_>) -> Option<Finding> {
+    let found = workload::find(app).or_else(|| flux::find(app))?;
+    (!found.links.is_empty()).then_some(found)
 }
 
 /// Explains a ManagedApp by its conditions: nothing in the cluster shows a problem, or it could not be read.

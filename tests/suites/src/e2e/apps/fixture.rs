@@ -343,6 +343,9 @@ fn ready_reason(status: &ManagedAppStatus) -> &str {
     ready.map_or("", |known| known.reason.as_str())
 }
 
+/// A ManagedApp has it only while its deletion would have to wait.
+const FINALIZER: &str = "managedapps.orchestrator.io/finalizer";
+
 /// Checks the rules that hold at every instant.
 fn sane(app: &ManagedApp) -> Result<()> {
     let status = app.status.as_ref();
@@ -354,8 +357,16 @@ fn sane(app: &ManagedApp) -> Result<()> {
         status.phase,
         message(status)
     );
+    // A healthy application may be the subject of a request.
+    let may_be_ready = match status.phase {
+        Some(AppPhase::Ready) => is(condition::READY),
+        Some(AppPhase::Operating) => true,
+        Some(AppPhase::Pending | AppPhase::Degraded | AppPhase::Terminating) | None => {
+            !is(condition::READY)
+        }
+    };
     ensure!(
-        is(condition::READY) == (status.phase == Some(AppPhase::Ready)),
+        may_be_ready,
         "Ready and the phase disagree: {}",
         brief(status)
     );
@@ -364,8 +375,9 @@ fn sane(app: &ManagedApp) -> Result<()> {
         "Reconciling and Stalled: {}",
         brief(status)
     );
+    let is_own = |one: &String| one == FINALIZER;
     ensure!(
-        app.finalizers().is_empty() && app.owner_references().is_empty(),
+        app.finalizers().iter().all(is_own) && app.owner_references().is_empty(),
         "finalizers {:?}, owners {:?}",
         app.finalizers(),
         app.owner_references()

@@ -22,7 +22,7 @@ use crate::cases::{alone, case, on_bench};
 
 /// Cases at once. Each has an operator, a Git server and its Pods on two cores, and all share the controllers of Flux. Most
 /// cases wait for a time that does not depend on the processor, such as the 40 s of an undo.
-pub(super) const PARALLEL: usize = 6;
+pub(super) const PARALLEL: usize = 8;
 
 /// A case whose cluster has the controllers of Flux.
 fn flux(case: Case) -> Case {

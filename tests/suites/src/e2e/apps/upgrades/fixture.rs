@@ -181,7 +181,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// A bench of ManagedApps whose operator reconciles requests, and a chart repository.
+/// A bench of ManagedApps with an operator that reconciles requests, and a chart repository.
 pub(super) struct Bench {
     apps: apps::Bench,
     _charts: ChartServer,

@@ -12,9 +12,12 @@ mod delete;
 mod evidence;
 mod fixture;
 mod helm;
+mod images;
+mod operations;
 mod plans;
 mod reconcile;
 mod restart;
+mod retention;
 mod stop;
 mod storage;
 mod volume;
@@ -116,6 +119,26 @@ fn about_data() -> Vec<Case> {
             "S1.3, S1.5, S1.13, R36: all workloads of 4 claims stop, and return with their replica counts",
             workloads::several
         )),
+        store(on_bench!(
+            "images",
+            "S1.2, R40: the image of a Kustomization is upgraded, and rolled back with its data",
+            images::upgrade
+        )),
+        store(on_bench!(
+            "retained-volume",
+            "a replaced volume is retained, and reclaimed after its time",
+            retention::replaced
+        )),
+        store(on_bench!(
+            "retention",
+            "the snapshots of one upgrade are kept; an older one cannot be rolled back",
+            retention::newest
+        )),
+        store(on_bench!(
+            "excluded-pvc",
+            "S1.4: a claim is excluded; a claim of another application is rejected",
+            retention::excluded
+        )),
     ]
 }
 
@@ -125,6 +148,11 @@ fn about_git_and_flux() -> Vec<Case> {
             "hook",
             "a hook before the upgrade has its database with 'Auto', and not with 'UntilUpgraded'",
             reconcile::hook
+        )),
+        store(on_bench!(
+            "no-replicas",
+            "Helm waits for Pods of a chart without replica counts; they start before its action ends",
+            reconcile::no_replicas
         )),
         store(on_bench!(
             "remediated",
@@ -168,8 +196,13 @@ fn about_git_and_flux() -> Vec<Case> {
         )),
         store(on_bench!(
             "finalizer-removed",
-            "the next request restores the replica counts from the lock of a removed one",
+            "the ManagedApp restores the replica counts from the lock of a removed request",
             stop::removed
+        )),
+        store(on_bench!(
+            "deleted-app",
+            "a deleted ManagedApp waits for its request, and then deletes its snapshots",
+            stop::deleted_app
         )),
         store(on_bench!(
             "stuck-pod",
@@ -180,6 +213,21 @@ fn about_git_and_flux() -> Vec<Case> {
             "scaled-up",
             "a workload that someone scales up is named with the writer, and the upgrade is undone",
             stop::scaled_up
+        )),
+        store(on_bench!(
+            "without-snapshots",
+            "nothing is stopped and nothing is suspended; a rollback returns only Git",
+            operations::without_snapshots
+        )),
+        store(on_bench!(
+            "wrong-status",
+            "S1.8: a wrong status of the ManagedApp changes no decision",
+            operations::wrong_status
+        )),
+        store(on_bench!(
+            "two-requests",
+            "the second request waits for the first one",
+            operations::two
         )),
     ]
 }

@@ -222,7 +222,30 @@ pub(super) async fn depending(bench: &Bench) -> Result<String> {
     Ok("parent and child were locked; both have applied the commit".to_owned())
 }
 
-/// Two databases whose chart migrates in a hook before each upgrade.
+/// A chart without replica counts, with a hook after the upgrade that waits for the new version. Helm ends only if the
+/// operator restores the count before.
+pub(super) async fn no_replicas(bench: &Bench) -> Result<String> {
+    let env = &bench.env;
+    let app = bench
+        .launch(Setup {
+            values: json!({ "autoscaled": true, "check": true }),
+            ..Setup::store("app")
+        })
+        .await?;
+    let counts = scales(env).await?;
+    bench.upgraded("up", &app, "2.0.0").await?;
+    bench.settled(&app).await?;
+    flux_is_free(env, "app").await?;
+    let now = scales(env).await?;
+    ensure!(now == counts, "{now:?} instead of {counts:?}");
+    let found = starts(env, &store_pod("app")).await?;
+    ensure!(found == ["1.0.0", "2.0.0"], "started versions: {found:?}");
+    Ok(format!(
+        "{counts:?} were restored before the end of Helm's action"
+    ))
+}
+
+/// Two databases with a chart that migrates in a hook before each upgrade.
 pub(super) async fn hook(bench: &Bench) -> Result<String> {
     let env = &bench.env;
     let with = |name: &'static str, policy: &str| Setup {

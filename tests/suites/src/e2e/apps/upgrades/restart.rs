@@ -88,13 +88,15 @@ async fn killed_in_each<R: Operation>(bench: &mut Bench, name: &str) -> Result<V
             brief(&state)
         );
         match seen.iter().find(|one| one.phase == now.phase) {
+            // A request in Pending may not have been reconciled yet.
+            _ if now.phase == "Pending" => {}
             Some(stored) => ensure!(
                 *stored == now,
                 "another operator has moved the deadline: {stored:?}, then {now:?}"
             ),
             None => {
                 ensure!(
-                    now.phase == "Pending" || now.deadline.is_some() || is_progressing(&now),
+                    now.deadline.is_some() || is_progressing(&now),
                     "no deadline: {now:?}"
                 );
                 seen.push(now);

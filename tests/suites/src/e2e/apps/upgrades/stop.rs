@@ -1,7 +1,7 @@
 //! Workloads that do not stop, or do not stay stopped, and a request that is removed by force.
 
 use anyhow::{Context, Result, ensure};
-use api::apps::UpgradeRequest;
+use api::apps::{AppPhase, UpgradeRequest};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use kube::{
     Api, ResourceExt,
@@ -16,7 +16,7 @@ use super::{
     fixture::{App, Bench, END, Operation, PHASE, Setup, UNDONE},
     volume::{starts, store_pod},
 };
-use crate::e2e::events;
+use crate::e2e::{children::until_gone, events};
 
 /// Manager of the fields that a case changes.
 const SOMEBODY: &str = "somebody";
@@ -129,8 +129,8 @@ pub(super) async fn stuck_pod(bench: &Bench) -> Result<String> {
     Ok(message)
 }
 
-/// The request is removed in the phase ScaleDown, before the operator can undo it. The next request finds the replica counts
-/// in the lock.
+/// The request is removed in the phase ScaleDown, before the operator can undo it. Its ManagedApp finds the replica counts in
+/// the lock.
 pub(super) async fn removed(bench: &Bench) -> Result<String> {
     let env = &bench.env;
     let app = bench
@@ -154,19 +154,22 @@ pub(super) async fn removed(bench: &Bench) -> Result<String> {
     let now = scales(env).await?;
     ensure!(now != counts, "{now:?}, although nobody undid the request");
 
-    bench.upgrade("next", "app", "2.0.0", json!({})).await?;
+    // No other request exists, so the ManagedApp recovers the lock.
     until("the replica counts of the lock", PHASE, async || {
         let now = scales(env).await?;
         Ok(met(now == counts, || format!("{now:?}")))
     })
     .await?;
-    bench.succeeds::<UpgradeRequest>("next", END).await?;
-    let of_next = bench.uid::<UpgradeRequest>("next").await?;
-    let told = events::ours(env, &of_next).await?;
+    bench.settled(&app).await?;
+    flux_is_free(env, "app").await?;
+    let of_app = bench.apps().get("app").await?.uid().unwrap_or_default();
+    let told = events::ours(env, &of_app).await?;
     let recovered = told
         .iter()
         .any(|event| event.reason.as_deref() == Some("LockRecovered"));
-    ensure!(recovered, "no Event of the next request has LockRecovered");
+    ensure!(recovered, "no Event of the ManagedApp has LockRecovered");
+    bench.upgraded("next", &app, "2.0.0").await?;
+    let of_next = bench.uid::<UpgradeRequest>("next").await?;
     let lost = commits_of(&app, &uid)?;
     ensure!(lost.is_empty(), "the removed request has {lost:?}");
     flux_is_free(env, "app").await?;
@@ -191,4 +194,37 @@ async fn remove(bench: &Bench, name: &str) -> Result<String> {
         .patch(name, &PatchParams::default(), &free)
         .await?;
     Ok(crate::e2e::reading::phase_of(&state))
+}
+
+/// The ManagedApp is deleted during an upgrade, and waits for it. Then it deletes the snapshots.
+pub(super) async fn deleted_app(bench: &Bench) -> Result<String> {
+    let env = &bench.env;
+    let app = bench
+        .launch(Setup {
+            values: json!({ "grace": 5 }),
+            app: json!({ "snapshotsOnDelete": "Delete" }),
+            ..Setup::store("app")
+        })
+        .await?;
+    bench.upgrade("up", "app", "2.0.0", json!({})).await?;
+    bench
+        .in_phase::<UpgradeRequest>("up", "ScaleDown", END)
+        .await?;
+    bench.apps().delete("app", &DeleteParams::default()).await?;
+    let waiting = bench
+        .until("app", PHASE, "Terminating", |status| {
+            let message = status.progress.message.as_deref().unwrap_or_default();
+            status.phase == Some(AppPhase::Terminating) && message.contains("'up'")
+        })
+        .await?;
+    bench.succeeds::<UpgradeRequest>("up", END).await?;
+    until_gone(&bench.apps(), "app", PHASE).await?;
+    no_snapshots(env).await?;
+    flux_is_free(env, "app").await?;
+    let uid = bench.uid::<UpgradeRequest>("up").await?;
+    let own = commits_of(&app, &uid)?;
+    ensure!(own.len() == 1, "commits of the upgrade: {own:?}");
+    let found = starts(env, &store_pod("app")).await?;
+    ensure!(found == ["1.0.0", "2.0.0"], "started versions: {found:?}");
+    Ok(waiting.progress.message.unwrap_or_default())
 }

@@ -28,7 +28,7 @@ fn cache() -> Value {
     set
 }
 
-/// A Deployment whose replica count is not in Git.
+/// A Deployment without a replica count in Git.
 fn scaled() -> Result<Value> {
     let mut web = deployment("web", BUSYBOX, &["shared"]);
     let spec = web["spec"].as_object_mut().context("no spec")?;
@@ -59,12 +59,12 @@ fn backup() -> Value {
 
 /// The scales of the workloads.
 fn expected(of: [&str; 4], is_suspended: bool) -> Scales {
-    let [cache, reader, web, helper] = of;
+    let [cache, reader, web, exporter] = of;
     let rows = [
         ("StatefulSet cache", format!("Some({cache})")),
         ("Deployment reader", format!("Some({reader})")),
         ("Deployment web", format!("Some({web})")),
-        ("Deployment helper", format!("Some({helper})")),
+        ("Deployment exporter", format!("Some({exporter})")),
         ("CronJob backup", format!("suspended: {is_suspended}")),
     ];
     rows.into_iter()
@@ -93,8 +93,8 @@ pub(super) async fn several(bench: &Bench) -> Result<String> {
         })
         .await?;
     // A workload that Flux does not apply.
-    let helper = deployment("helper", BUSYBOX, &["shared"]);
-    env.create::<Deployment>(helper).await?;
+    let exporter = deployment("exporter", BUSYBOX, &["shared"]);
+    env.create::<Deployment>(exporter).await?;
     let before = expected(["3", "1", "2", "1"], false);
     until("the autoscaler to scale", PHASE, async || {
         let now = scales(env).await?;
@@ -104,7 +104,7 @@ pub(super) async fn several(bench: &Bench) -> Result<String> {
     let deployments: Api<Deployment> = env.api();
     until("all Pods to be ready", PHASE, async || {
         let mut waiting = Vec::new();
-        for (name, wanted) in [("web", 2), ("helper", 1)] {
+        for (name, wanted) in [("web", 2), ("exporter", 1)] {
             let status = deployments.get(name).await?.status.unwrap_or_default();
             if status.ready_replicas != Some(wanted) {
                 waiting.push((name, status.ready_replicas));
@@ -119,7 +119,7 @@ pub(super) async fn several(bench: &Bench) -> Result<String> {
     bench
         .in_phase::<UpgradeRequest>("up", "Snapshot", END)
         .await?;
-    // All are stopped, also the one that Flux does not apply, and the autoscaler lets it be.
+    // All are stopped, also the one that Flux does not apply. The autoscaler does not scale a workload at zero.
     let stopped = scales(env).await?;
     ensure!(
         stopped == expected(["0", "0", "0", "0"], true),
@@ -142,7 +142,7 @@ pub(super) async fn several(bench: &Bench) -> Result<String> {
         .filter(|one| !one.in_inventory)
         .map(|one| one.name.as_str())
         .collect();
-    ensure!(foreign == ["helper"], "not in the inventory: {foreign:?}");
+    ensure!(foreign == ["exporter"], "not in the inventory: {foreign:?}");
     class.release().await?;
     Ok(format!("{} workloads and 4 claims: {after:?}", after.len()))
 }
