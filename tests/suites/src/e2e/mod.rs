@@ -101,8 +101,7 @@ const POOL: usize = 8;
 pub(crate) enum Command {
     /// Run the cases of all suites that need a cluster for themselves, one after another
     Alone,
-    /// ManagedApps on the real node, with the real controllers of Flux, a Git server and charts. CI runs them only with
-    /// `--whole`
+    /// ManagedApps on the real node, with the real controllers of Flux, a Git server and charts
     Apps {
         /// Only these cases
         cases: Vec<String>,
