@@ -237,17 +237,60 @@ pub(super) fn no_pod(run: Run<'_>, job: &JobView) -> Finding {
     if !run.was_read("events") {
         return permissions::hidden(run, job.object(), "events");
     }
-    if run.age(made) <= 30 {
+    let last = last_pod(run, job);
+    if let Some((pod, end)) = last.filter(|&(_, end)| run.age(Some(end)) <= replacement(run)) {
+        return finding! { Waiting "Wait: the Job controller replaces a stopped Pod after {REPLACEMENT_DELAY} s, and after longer if Pods of the Job were stopped before.";
+            Waiting job.object(), Reason::Disrupted, "has no Pod: Pod '{pod}' was stopped, and the next one is about to be created"; since Some(end);
+            seen run.seen("looked for Pods of it", "none"); then run.look_again();
+        };
+    }
+    if run.age(made) <= POD_CREATION {
         return finding! { Waiting "Wait: this takes a second or two.";
             Waiting job.object(), Reason::Progressing, "was created{since}; its Pod is about to be"; since made;
             seen run.seen("looked for Pods of it", "none"); then run.look_again();
         };
     }
+    let from = last.map(|(_, end)| end).max(made);
+    let stopped = last.map_or_else(String::new, |(pod, end)| {
+        format!(" since Pod '{pod}' was stopped{}", run.ago(Some(end)))
+    });
     finding! { Blocked "Check whether the Job controller (kube-controller-manager) works: do other Jobs of the cluster get Pods?";
-        Error job.object(), "NoPod", "was created{since} and has no Pod; no Event says why (Events expire after an hour)";
-        since made; seen run.seen("looked for Pods and Events of it", "none");
+        Error job.object(), "NoPod", "was created{since} and has no Pod{stopped}; no Event says why (Events expire after an hour)";
+        since from; seen run.seen("looked for Pods and Events of it", "none");
         then job.object().describe("the Job's conditions and Events"), commands::controllers();
     }
+}
+
+/// Time in which a Job without a Pod gets one, in seconds.
+const POD_CREATION: i64 = 30;
+
+/// First delay of the Job controller before it replaces a Pod, in seconds. It doubles with each Pod of the Job that
+/// was stopped.
+const REPLACEMENT_DELAY: i64 = 10;
+
+/// Maximum number of times that [`REPLACEMENT_DELAY`] doubles. The sixth disruption ends a run.
+const DOUBLINGS: u32 = 5;
+
+/// Returns the time in which a stopped Pod is replaced, in seconds.
+fn replacement(run: Run<'_>) -> i64 {
+    let before = run.status().disruptions.saturating_sub(1);
+    POD_CREATION + (REPLACEMENT_DELAY << before.min(DOUBLINGS))
+}
+
+/// Returns the name of the last Pod of a Job that has no Pod any more, with the time of its end as far as it is known:
+/// the request to stop it, its last Event, or the status that the operator wrote after its end.
+fn last_pod<'a>(run: Run<'a>, job: &JobView) -> Option<(&'a str, &'a Time)> {
+    let status = run.status();
+    let is_of_job = status.job_name.as_ref() == Some(&job.meta.name);
+    let pod = status.pod.as_ref().filter(|_| is_of_job)?;
+    let events = run.world.events.iter();
+    let events = events.filter(|event| event.uid == pod.uid);
+    let end = events
+        .filter_map(|event| event.last.as_ref())
+        .chain(pod.disrupted_at.as_ref())
+        .chain(run.written())
+        .max()?;
+    Some((&pod.name, end))
 }
 
 /// A rejection by a quota, with the current usage of the quota.

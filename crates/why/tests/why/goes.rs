@@ -1,7 +1,7 @@
 //! Runs that are in progress, blocked, or being deleted, and targets that are not runs.
 
 use serde_json::json;
-use why::explanation::State::*;
+use why::{explain, explanation::State::*};
 
 use crate::{
     Case,
@@ -230,6 +230,13 @@ fn going_on() -> Vec<Case> {
             Waiting,
             None,
         ),
+        case("evicted-and-waiting-for-its-next-pod", evicted_between("10:04:32", "10:05:01", 1), Waiting, None),
+        case(
+            "evicted-and-not-replaced",
+            evicted_between("10:03:00", "10:03:30", 1),
+            Blocked,
+            Some(("Job", "shop-7-v1", "NoPod")),
+        ),
         case(
             "node-lost",
             Scene::new(written(disrupted_at(going("Running", "Disrupted", "Pod 'shop-7-v1-x2k9p' on node 'node-1' was told to stop (DeletionByTaintManager: Taint manager: deleting due to NoExecute taint) and has not: node 'node-1' does not answer. Another Pod starts when the node is back and has stopped it, when Node 'node-1' is deleted, or when it has the taint 'node.kubernetes.io/out-of-service'"), "10:01:31"), "10:02:31"))
@@ -297,6 +304,55 @@ fn going_on() -> Vec<Case> {
             None,
         ),
     ]
+}
+
+/// Returns a run of which the Pod was evicted. The Job is five minutes old and has no Pod.
+fn evicted_between(stopped: &str, seen: &str, disruptions: u32) -> Scene {
+    let mut status = created();
+    merge(
+        &mut status,
+        json!({
+            "disruptions": disruptions,
+            "pod": { "name": POD, "uid": "pod-uid", "node": "node-1", "disruptedAt": at(stopped) },
+        }),
+    );
+    Scene::new(written(status, seen)).job(json!({}))
+}
+
+/// The age of the Job does not count after the end of a Pod, and each disruption doubles the delay of the next Pod.
+#[test]
+fn a_stopped_pod_is_awaited_from_its_end() {
+    for (disruptions, seen, state) in [
+        (1, "10:05:11", Waiting),
+        (1, "10:04:31", Waiting),
+        (1, "10:04:30", Blocked),
+        (2, "10:04:21", Waiting),
+        (2, "10:04:20", Blocked),
+        (5, "10:02:01", Waiting),
+        (5, "10:02:00", Blocked),
+    ] {
+        let scene = evicted_between("10:00:30", seen, disruptions);
+        let found = explain(&scene.0);
+        assert_eq!(found.state, state, "{disruptions} {seen}: {found:#?}");
+    }
+    // The status does not show the end yet: the request to stop the Pod counts, or its last Event.
+    let unseen = || evicted_between("10:04:36", "10:00:10", 1);
+    assert_eq!(explain(&unseen().0).state, Waiting);
+    let stopped_long_ago = || evicted_between("10:03:00", "10:03:00", 1);
+    assert_eq!(explain(&stopped_long_ago().0).state, Blocked);
+    let killing = stopped_long_ago().event(
+        ("Pod", POD, "pod-uid"),
+        "Killing",
+        "Stopping container agent",
+        "10:05:00",
+    );
+    assert_eq!(explain(&killing.0).state, Waiting);
+    // The Pod belongs to an earlier Job, so its end does not count for this one.
+    let mut earlier = evicted_between("10:05:00", "10:05:01", 1);
+    earlier.0.jobs[0].meta.name = "shop-7-v1-d1".to_owned();
+    let run = earlier.0.run.as_mut().unwrap();
+    run.status.job_name = None;
+    assert_eq!(explain(&earlier.0).state, Blocked);
 }
 
 fn faults() -> Vec<Case> {
