@@ -32,6 +32,7 @@ pub mod tasks;
 pub mod tenants;
 pub mod time;
 pub mod warning;
+pub mod webhook;
 
 pub use phase::{Phase, PhaseRow};
 pub use reason::Reason;

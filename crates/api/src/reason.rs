@@ -80,7 +80,7 @@ reasons! {
         "The message is the scheduler's. Check the `resources`, for an Agent its `nodeSelector` and `tolerations`, too; or add a node.";
     QuotaExceeded: "A ResourceQuota or LimitRange of the namespace does not allow it.",
         "Free some quota, ask for more, or lower the `resources` of what does not fit: an Agent's, or those of a Tenant's `server` or `redis`. A Tenant's own quota is its `spec.resources`.";
-    AdmissionDenied: "An admission rule of the cluster refuses it (Pod Security, a policy, a webhook).",
+    AdmissionDenied: "An admission rule of the cluster refuses it (Pod Security, a policy, a webhook), or its webhook cannot be called.",
         "The message is the rule's. Change the spec that it is about, or ask who set the rule.";
     SecretNotFound: "A Secret or ConfigMap that an Agent, a DocsRun or a Tenant's server names does not exist, or lacks the key.",
         "Create it: beside the run, for a Tenant in its namespace. It goes on by itself within seconds.";

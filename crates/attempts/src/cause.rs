@@ -4,7 +4,7 @@
 //! contains only the reported text, without the random name of a rejected Pod. So a repeated decision has the same
 //! message and writes nothing.
 
-use api::{Reason, warning::Warning};
+use api::{Reason, warning::Warning, webhook::FailedWebhook};
 use pods::{Cause, Rejection, StartFailure, after_colon, unscheduled_reason, warning_reason};
 
 use crate::{
@@ -81,10 +81,12 @@ fn from_job_warning(warning: &Warning) -> Option<Cause> {
         return None;
     }
     let message = without_pod_name(&warning.message);
-    Some(Cause::new(
-        Rejection::of(&message).reason(),
-        format!("the Pod cannot be created: {message}"),
-    ))
+    // `kubectl get` shows the start of a message. A webhook that is down is no rule that rejects the Pod.
+    let text = match FailedWebhook::find(&message) {
+        Some(webhook) => format!("{webhook}, so the Pod cannot be created: {message}"),
+        None => format!("the Pod cannot be created: {message}"),
+    };
+    Some(Cause::new(Rejection::of(&message).reason(), text))
 }
 
 /// Maps the kubelet's warnings about volumes. The scheduler's messages are in the Pod's condition.

@@ -7,6 +7,7 @@ use api::{
     decide::{ErrorClass, ReconcileError},
     error::chain,
     messages,
+    webhook::FailedWebhook,
 };
 use kube::{Error, core::Status};
 
@@ -80,7 +81,7 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
         .any(|cause| cause.reason == "NamespaceTerminating");
     if let Some(webhook) = FailedWebhook::find(message) {
         return fault(
-            webhook.class(),
+            class_of(&webhook),
             Reason::AdmissionDenied,
             format!("{webhook}, so {what} is refused: {message}"),
         );
@@ -171,64 +172,13 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
     }
 }
 
-/// A webhook that the API server could not call. The API server then rejects the request with 500, as for an error of
-/// its own, and only the message shows the difference.
-struct FailedWebhook<'a> {
-    name: &'a str,
-    /// Service and namespace of the webhook, unless it has a URL.
-    service: Option<(&'a str, &'a str)>,
-    /// Whether the webhook was too slow, so that each request takes as long as its timeout.
-    is_timeout: bool,
-}
-
-impl<'a> FailedWebhook<'a> {
-    /// Parses `failed calling webhook "w": failed to call webhook: Post "https://s.n.svc:443/path?timeout=10s": …`.
-    fn find(message: &'a str) -> Option<Self> {
-        let (_, rest) = message
-            .split_once("failed calling webhook \"")
-            .or_else(|| message.split_once("failed to call webhook \""))?;
-        let (name, rest) = rest.split_once('"')?;
-        let address = rest.split_once("https://").map(|(_, address)| address);
-        let host = address.and_then(|address| address.split_once(".svc"));
-        let service = host.and_then(|(host, _)| host.split_once('.'));
-        let timeouts = ["deadline exceeded", "i/o timeout", "awaiting headers"];
-        Some(Self {
-            name,
-            service: service.filter(|(_, namespace)| !namespace.contains(['/', '.'])),
-            is_timeout: timeouts.iter().any(|timeout| rest.contains(timeout)),
-        })
-    }
-
-    /// A webhook that restarts is back in seconds, so it is retried soon. A webhook that hangs would keep a worker busy
-    /// with its retries, so those have longer delays.
-    fn class(&self) -> ErrorClass {
-        if self.is_timeout {
-            ErrorClass::Denied
-        } else {
-            ErrorClass::Transient
-        }
-    }
-}
-
-/// The start of a message about a webhook that could not be called.
-const WEBHOOK: &str = "the admission webhook '";
-
-/// Returns whether the message of an error is about a webhook that could not be called.
-pub(crate) fn is_failed_webhook(message: &str) -> bool {
-    message.starts_with(WEBHOOK)
-}
-
-impl fmt::Display for FailedWebhook<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{WEBHOOK}{}'", self.name)?;
-        if let Some((service, namespace)) = self.service {
-            write!(out, " (Service '{service}' in namespace '{namespace}')")?;
-        }
-        out.write_str(if self.is_timeout {
-            " did not answer in time"
-        } else {
-            " cannot be called"
-        })
+/// Returns the class of an error. A webhook that restarts is back in seconds, so the request is retried soon. A webhook
+/// that hangs would keep a worker busy with its retries, so those have longer delays.
+fn class_of(webhook: &FailedWebhook<'_>) -> ErrorClass {
+    if webhook.is_timeout {
+        ErrorClass::Denied
+    } else {
+        ErrorClass::Transient
     }
 }
 

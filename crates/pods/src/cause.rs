@@ -219,7 +219,7 @@ impl Rejection {
             Self::LimitMissing
         } else if has(&["maximum", "minimum", "limitrange", "limit to request ratio"]) {
             Self::LimitRange
-        } else if has(&["failed calling webhook"]) {
+        } else if has(&["failed calling webhook", "failed to call webhook"]) {
             Self::WebhookDown
         } else if has(&["admission webhook"]) {
             Self::Webhook

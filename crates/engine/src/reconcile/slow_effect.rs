@@ -6,13 +6,14 @@ use api::{
     CommonStatus, Reason, Status,
     decide::{Decision, Effect, ErrorClass, ReconcileError},
     messages,
+    webhook::is_failed_webhook,
 };
 use kube::Resource;
 
 use super::{Abort, Reconciler, is_too_late};
 use crate::{
     apply::ResourcePath,
-    fault::{Request, is_failed_webhook},
+    fault::Request,
     key::Key,
     kind::Kind,
     status_update::{self, Observed},

@@ -4,7 +4,10 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use api::{Reason, Timestamp, pod::Amount, quantity, tenants::condition, warning::Warning};
+use api::{
+    Reason, Timestamp, pod::Amount, quantity, tenants::condition, warning::Warning,
+    webhook::FailedWebhook,
+};
 use pods::{Cause, ContainerState, Rejection, StartFailure, unscheduled_reason, warning_reason};
 
 use super::TenantState;
@@ -232,6 +235,9 @@ fn refused(message: &str) -> Option<Cause> {
         .find_map(|word| message.split_once(word))
         .map_or(message, |(_, why)| why);
     let rule = Rejection::of(message);
-    (rule != Rejection::Unanswered)
-        .then(|| Cause::new(rule.reason(), format!("no Pod can be made: {why}")))
+    let text = match FailedWebhook::find(message) {
+        Some(webhook) => format!("{webhook}, so no Pod can be created: {why}"),
+        None => format!("no Pod can be made: {why}"),
+    };
+    (rule != Rejection::Unanswered).then(|| Cause::new(rule.reason(), text))
 }

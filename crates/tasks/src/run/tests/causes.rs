@@ -224,6 +224,38 @@ fn a_refused_pod_is_known_by_the_jobs_event() {
     }
 }
 
+/// `kubectl get` shows the start of the message, and a webhook that is down is no rule that rejects the Pod.
+#[test]
+fn a_webhook_that_cannot_be_called_is_named_first() {
+    let call = "failed to call webhook: Post \"https://hook.policy.svc:443/pods?timeout=10s\"";
+    for (cause, problem) in [
+        (
+            "dial tcp 10.0.3.4:443: connect: connection refused",
+            "cannot be called",
+        ),
+        (
+            "no endpoints available for service \"hook\"",
+            "cannot be called",
+        ),
+        ("context deadline exceeded", "did not answer in time"),
+    ] {
+        let mut scene = Scene::started();
+        scene.at(5);
+        let uid = scene.job().uid.clone();
+        let message = format!(
+            "Error creating: Internal error occurred: failed calling webhook \"w\": {call}: {cause}"
+        );
+        scene.warn(&uid, "FailedCreate", &message);
+        let verdict = scene.decide().verdict;
+        assert_eq!(verdict.reason, Reason::AdmissionDenied, "{cause}");
+        let start = format!(
+            "the admission webhook 'w' (Service 'hook' in namespace 'policy') {problem}, so the Pod cannot be created: "
+        );
+        assert!(verdict.message.starts_with(&start), "{}", verdict.message);
+        assert!(verdict.message.ends_with(cause), "{}", verdict.message);
+    }
+}
+
 #[test]
 fn a_volume_is_known_by_the_pods_event() {
     let cases = [

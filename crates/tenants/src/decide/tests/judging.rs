@@ -128,6 +128,18 @@ fn a_blocker_is_named() {
             "exceeded quota: tenant",
         ),
         (
+            "webhook that cannot be called",
+            |cluster| {
+                let server = cluster.world.server.as_mut().unwrap();
+                server.failure = Some(
+                    "Internal error occurred: failed calling webhook \"w\": failed to call webhook: Post \"https://hook.policy.svc:443/pods?timeout=10s\": EOF"
+                        .to_owned(),
+                );
+            },
+            Reason::AdmissionDenied,
+            "the admission webhook 'w' (Service 'hook' in namespace 'policy') cannot be called, so no Pod can be created: ",
+        ),
+        (
             "quota of a StatefulSet",
             |cluster| {
                 let sets = cluster.world.children.iter();
