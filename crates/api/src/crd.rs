@@ -8,7 +8,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::json;
 
-pub use lacking::lacking;
+pub use lacking::{first_parts, lacking};
+
+/// Command that applies the CRDs, in the sources of the operator's version.
+pub const APPLY: &str =
+    "kubectl apply --server-side --recursive -f charts/orchestrator/generated/crds";
+
+/// Advice for a CRD that is missing or outdated.
+pub const INSTALL: &str = "install the CRDs of this release (helm upgrade)";
 
 /// Fields of the status that a field selector can select by, besides name and namespace.
 pub const SELECTABLE: &[&str] = &["status.phase", "status.reason"];

@@ -7,11 +7,15 @@ use std::error::Error;
 ///
 /// An error of the client shows only its outermost layer: `client error (Connect)`. The cause, such as
 /// `Connection refused`, is some layers below. Each layer implements [`Error::source`].
+///
+/// An error of the API server prints its response twice, the second time with all fields in the form of [`Debug`], in
+/// parentheses. That form is left out.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
+        text = text.replace(&format!(" ({cause:?})"), "");
         let words = cause.to_string();
         if !text.contains(&words) {
             text = format!("{text}: {words}");
@@ -50,7 +54,7 @@ mod tests {
     fn the_deepest_cause_is_shown_and_nothing_twice() {
         let dns = "failed to lookup address information: Name or service not known";
         let expired = "invalid peer certificate: certificate expired";
-        let cases: [(Layer, String); 4] = [
+        let cases: [(Layer, String); 5] = [
             (Layer("alone", None), "alone".to_owned()),
             (
                 below(
@@ -62,6 +66,17 @@ mod tests {
                 ),
                 "ServiceError: client error (Connect): tcp connect error: Connection refused"
                     .to_owned(),
+            ),
+            // The client prints a response of the API server with all of its fields.
+            (
+                below(
+                    "no list: ApiError: not found: NotFound (Layer(\"not found: NotFound\", None))",
+                    below(
+                        "ApiError: not found: NotFound (Layer(\"not found: NotFound\", None))",
+                        Layer("not found: NotFound", None),
+                    ),
+                ),
+                "no list: ApiError: not found: NotFound".to_owned(),
             ),
             (
                 below(

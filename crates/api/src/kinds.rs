@@ -34,6 +34,12 @@ pub fn named(kind: &str) -> Option<&'static KindRow> {
     all().find(|row| row.name() == kind)
 }
 
+/// Returns the kind with this plural name, as in the path of a request.
+#[must_use]
+pub fn with_plural(plural: &str) -> Option<&'static KindRow> {
+    all().find(|row| row.resource.plural == plural)
+}
+
 /// Returns the operator of the kind of this name.
 #[must_use]
 pub fn operator_of(kind: &str) -> Option<&'static OperatorRow> {

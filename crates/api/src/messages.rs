@@ -25,6 +25,8 @@ const RESTORED: &str = "restored: ";
 const ANSWERED: &str = "the API server answered ";
 const HANGS: &str = ", probably because of an admission webhook";
 const IN_NAMESPACE: &str = "' in namespace '";
+const NOT_INSTALLED: &str = "' is not installed, so the API server does not serve its objects";
+const LACKS: &str = "' lacks ";
 const OF_OLDER_APP: &str = " also belongs to the older ManagedApp '";
 
 /// A request to the API server: `'create jobs' of 'shop-7-v1'`.
@@ -246,6 +248,39 @@ pub fn is_hanging(message: &str) -> bool {
     message.contains(HANGS)
 }
 
+/// Formats that a CRD of ours is not installed.
+#[must_use]
+pub fn crd_missing(crd: &str) -> String {
+    format!("CRD '{crd}{NOT_INSTALLED}")
+}
+
+/// Returns the name of the CRD in a message of [`crd_missing`].
+#[must_use]
+pub fn missing_crd(message: &str) -> Option<&str> {
+    let (before, _) = message.split_once(NOT_INSTALLED)?;
+    let (_, name) = before.rsplit_once("CRD '")?;
+    Some(name)
+}
+
+/// Formats that the API server rejects a request, because a CRD of ours is older than the operator. `lacks` are the
+/// missing parts of its schema.
+#[must_use]
+pub fn crd_outdated(crd: &str, lacks: &str, request: impl fmt::Display) -> String {
+    format!(
+        "CRD '{crd}{LACKS}{lacks}, so the API server rejects {request}: {}",
+        crate::crd::INSTALL
+    )
+}
+
+/// Returns the name of the CRD and the missing parts of its schema in a message of [`crd_outdated`].
+#[must_use]
+pub fn outdated_crd(message: &str) -> Option<(&str, &str)> {
+    let (before, rest) = message.split_once(LACKS)?;
+    let (_, name) = before.rsplit_once("CRD '")?;
+    let (lacks, _) = rest.split_once(", so the API server rejects ")?;
+    Some((name, lacks))
+}
+
 /// Formats NetworkPolicies of a namespace.
 #[must_use]
 pub fn network_policies(names: &[String], namespace: &str) -> String {
@@ -430,6 +465,26 @@ mod tests {
         assert!(is_hanging(&message), "{message}");
         assert_eq!(Request::find(&message), Some(request), "{message}");
         assert!(!is_hanging(&answered(503, request, "no")));
+    }
+
+    #[test]
+    fn a_crd_that_does_not_fit_is_found() {
+        let name = "docsruns.orchestrator.io";
+        let missing = format!("the watch of docsruns: {}", crd_missing(name));
+        assert_eq!(missing_crd(&missing), Some(name));
+        assert_eq!(outdated_crd(&missing), None);
+        let request = Request {
+            action: "patch docsruns/status",
+            name: "guide",
+        };
+        let lacks = "'status.deadlineAt' and 'status.pod'";
+        let outdated = crd_outdated(name, lacks, request);
+        assert_eq!(outdated_crd(&outdated), Some((name, lacks)), "{outdated}");
+        assert_eq!(missing_crd(&outdated), None);
+        assert_eq!(Request::find(&outdated), Some(request), "{outdated}");
+        for other in ["Secret 'a' lacks the key 'b'", "it is not installed"] {
+            assert_eq!((missing_crd(other), outdated_crd(other)), (None, None));
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::fmt;
 
 use api::{
     Reason,
+    crd::first_parts,
     decide::{ErrorClass, ReconcileError},
     error::chain,
-    messages,
+    kinds, messages,
     webhook::FailedWebhook,
 };
 use kube::{Error, core::Status};
@@ -84,6 +85,15 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
             class_of(&webhook),
             Reason::AdmissionDenied,
             format!("{webhook}, so {what} is refused: {message}"),
+        );
+    }
+    if matches!(status.code, 400 | 422)
+        && let Some((crd, lacks)) = outdated_crd(request.resource, &status.message)
+    {
+        return fault(
+            ErrorClass::Invalid,
+            Reason::InvalidChild,
+            messages::crd_outdated(crd, &lacks, request),
         );
     }
     match status.code {
@@ -171,6 +181,33 @@ fn from_status(request: Request<'_>, status: &Status) -> ReconcileError {
         ),
     }
 }
+
+/// Returns the CRD of ours that rejects our own object, and the fields or the value that its schema lacks. The API server
+/// writes the whole object in front of the fields.
+fn outdated_crd(resource: &str, message: &str) -> Option<(&'static str, String)> {
+    let plural = resource.split('/').next().unwrap_or_default();
+    let crd = kinds::with_plural(plural)?.crd_name;
+    let fields = message.split(UNKNOWN_FIELD).skip(1);
+    let mut lacks: Vec<String> = fields
+        .filter_map(|rest| rest.split_once('"'))
+        .map(|(field, _)| format!("'{field}'"))
+        .collect();
+    lacks.dedup();
+    // Users write the other parts of an object, so only the status shows an old CRD.
+    if lacks.is_empty() && resource.ends_with("/status") {
+        let (path, value) = message.split_once(UNSUPPORTED_VALUE)?;
+        let path = path.rsplit([' ', '[']).next().unwrap_or_default();
+        let (value, _) = value.split_once('"')?;
+        lacks.push(format!("the value \"{value}\" of '{path}'"));
+    }
+    (!lacks.is_empty()).then(|| (crd, first_parts(&lacks)))
+}
+
+/// The API server's words before the name of a field that a schema lacks.
+const UNKNOWN_FIELD: &str = "unknown field \"";
+
+/// The API server's words between the path of a field and a value that its schema lacks.
+const UNSUPPORTED_VALUE: &str = ": Unsupported value: \"";
 
 /// Returns the class of an error. A webhook that restarts is back in seconds, so the request is retried soon. A webhook
 /// that hangs would keep a worker busy with its retries, so those have longer delays.
@@ -301,6 +338,74 @@ mod tests {
             assert!(fault.message.contains("shop-7-v1"), "{}", fault.message);
         }
     }
+
+    /// `kubectl get` shows the start of a message, and the API server writes the whole object in front of the field.
+    #[test]
+    fn an_outdated_crd_is_named_first() {
+        let object = r#"Invalid value: "{\"status\":{\"deadlineAt\":\"2030-01-01T00:00:00Z\"}}""#;
+        let patch = format!("TaskRun.orchestrator.io \"a\" is invalid: patch: {object}");
+        for (resource, code, message, expected) in [
+            (
+                "taskruns/status",
+                422,
+                format!("{patch}: strict decoding error: unknown field \"status.deadlineAt\""),
+                Some("CRD 'taskruns.orchestrator.io' lacks 'status.deadlineAt', so the API server rejects 'patch taskruns/status' of 'a': install the CRDs of this release (helm upgrade)"),
+            ),
+            (
+                "docsruns/status",
+                400,
+                "strict decoding error: unknown field \"status.a\", unknown field \"status.b\"".to_owned(),
+                Some("CRD 'docsruns.orchestrator.io' lacks 'status.a', 'status.b', so"),
+            ),
+            (
+                "taskruns/status",
+                422,
+                "TaskRun.orchestrator.io \"a\" is invalid: [status.phase: Unsupported value: \"Verifying\": supported values: \"Pending\"".to_owned(),
+                Some("CRD 'taskruns.orchestrator.io' lacks the value \"Verifying\" of 'status.phase', so"),
+            ),
+            // A Job has no CRD of ours, and the author of a run may have written another value.
+            (
+                "jobs",
+                422,
+                "strict decoding error: unknown field \"spec.a\"".to_owned(),
+                None,
+            ),
+            (
+                "taskruns",
+                422,
+                "spec.a: Unsupported value: \"b\"".to_owned(),
+                None,
+            ),
+            ("taskruns/status", 422, patch.clone(), None),
+            (
+                "taskruns/status",
+                500,
+                "unknown field \"status.a\"".to_owned(),
+                None,
+            ),
+        ] {
+            let status = Status {
+                code,
+                message,
+                ..Status::default()
+            };
+            let request = Request {
+                verb: "patch",
+                resource,
+                name: "a",
+            };
+            let found = from_kube(request, &Error::Api(Box::new(status)));
+            let outdated = messages::outdated_crd(&found.message);
+            assert_eq!(outdated.is_some(), expected.is_some(), "{found:?}");
+            if let Some(expected) = expected {
+                assert!(found.message.starts_with(expected), "{}", found.message);
+                assert_eq!(found.reason, Reason::InvalidChild);
+                assert_eq!(found.class, ErrorClass::Invalid);
+            }
+            assert!(!found.message.contains("2030"), "{}", found.message);
+        }
+    }
+
     /// The words are those of Kubernetes 1.36.
     #[test]
     fn a_failing_webhook_is_named_for_each_kind_of_child() {

@@ -5,7 +5,10 @@
 
 use std::{convert::Infallible, fmt, time::Duration};
 
-use api::{crd::lacking, error::chain};
+use api::{
+    crd::{INSTALL, first_parts, lacking},
+    error::chain,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{sleep, timeout};
@@ -20,9 +23,6 @@ const INTERVAL_IN_TROUBLE: Duration = Duration::from_secs(2);
 
 /// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Maximum number of missing fields in a message.
-const SHOWN: usize = 3;
 
 /// State before the first response.
 const NOT_CHECKED: &str = "not checked yet";
@@ -128,25 +128,19 @@ fn problem_of(
     installed: Option<&CustomResourceDefinition>,
     ours: &CustomResourceDefinition,
 ) -> Option<String> {
-    const ADVICE: &str = "Install the CRDs of this release (helm upgrade)";
     let Some(installed) = installed else {
-        return Some(format!("CRD '{name}' does not exist. {ADVICE}"));
+        return Some(format!("CRD '{name}' does not exist: {INSTALL}"));
     };
     if installed.metadata.deletion_timestamp.is_some() {
         return Some(format!("CRD '{name}' is being deleted"));
     }
     let lacks = lacking(installed, ours);
-    let first = lacks.get(..SHOWN.min(lacks.len())).unwrap_or_default();
-    if first.is_empty() {
+    if lacks.is_empty() {
         return None;
     }
-    let more = match lacks.len() - first.len() {
-        0 => String::new(),
-        count => format!(" and {count} more"),
-    };
-    let list = first.join(", ");
+    let parts = first_parts(&lacks);
     Some(format!(
-        "CRD '{name}' is older than this operator: it lacks {list}{more}. {ADVICE}"
+        "CRD '{name}' is older than this operator: it lacks {parts}: {INSTALL}"
     ))
 }
 
@@ -221,7 +215,7 @@ mod tests {
             (
                 "it is older",
                 (200, old),
-                Some("is older than this operator: it lacks 'status.reason'. Install"),
+                Some("is older than this operator: it lacks 'status.reason': install"),
             ),
             ("it is deleted", (200, deleting), Some("is being deleted")),
             (

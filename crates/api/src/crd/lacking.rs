@@ -30,6 +30,20 @@ pub fn lacking(
     lacks
 }
 
+/// Maximum number of missing parts in a message.
+const NAMED: usize = 3;
+
+/// Joins the first parts of the result of [`lacking`] for a message: `'a', 'b', 'c' and 2 more`.
+#[must_use]
+pub fn first_parts(lacks: &[String]) -> String {
+    let first: Vec<&str> = lacks.iter().take(NAMED).map(String::as_str).collect();
+    let first = first.join(", ");
+    match lacks.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 fn schema(version: &CustomResourceDefinitionVersion) -> Option<&JSONSchemaProps> {
     version.schema.as_ref()?.open_api_v3_schema.as_ref()
 }
@@ -160,6 +174,20 @@ mod tests {
             ),
         ] {
             assert_eq!(found, wanted, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_message_has_the_first_parts() {
+        for (count, expected) in [
+            (0, ""),
+            (1, "1"),
+            (3, "1, 2, 3"),
+            (4, "1, 2, 3 and 1 more"),
+            (9, "1, 2, 3 and 6 more"),
+        ] {
+            let parts: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+            assert_eq!(first_parts(&parts), expected);
         }
     }
 

@@ -8,6 +8,8 @@ use std::{
 
 use api::{
     decide::ResourceType,
+    error::chain,
+    kinds, messages,
     status::{MAX_MESSAGE_CHARS, bounded},
 };
 use kube::{
@@ -239,6 +241,17 @@ pub(super) fn missing_api(error: &watcher::Error) -> Option<MissingApi> {
         | watcher::Error::WatchFailed(_)
         | watcher::Error::NoResourceVersion => None,
     }
+}
+
+/// Returns the message for an interrupted watch. It names the CRD of ours that is not installed.
+pub(super) fn interruption(plural: &str, error: &watcher::Error) -> String {
+    if missing_api(error).is_none() {
+        return chain(error);
+    }
+    kinds::with_plural(plural).map_or_else(
+        || format!("the API server does not serve {plural}"),
+        |row| messages::crd_missing(row.crd_name),
+    )
 }
 
 impl WatchManager {

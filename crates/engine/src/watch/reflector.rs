@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use api::error::chain;
 use futures::{FutureExt, StreamExt};
 use kube::{
     Api, Resource,
@@ -26,7 +25,7 @@ use serde::de::DeserializeOwned;
 use super::{
     Decode, Source, decoded,
     list_queue::ListQueue,
-    optional::{Installation, MissingApi, missing_api},
+    optional::{Installation, MissingApi, interruption, missing_api},
 };
 use crate::{
     cache::{Cache, Identity},
@@ -239,7 +238,7 @@ where
     }
 
     fn interrupted(&self, error: &watcher::Error) {
-        let (resource, why) = (self.resource, chain(error));
+        let (resource, why) = (self.resource, interruption(self.resource, error));
         self.metrics.watch_error(resource);
         if self.health.watch_health().interrupted(self.number, &why) {
             tracing::warn!(

@@ -18,9 +18,6 @@ use crate::text::{count, span};
 /// The oldest supported minor version of Kubernetes 1.
 const OLDEST_KUBERNETES: u32 = 34;
 
-/// Maximum number of missing parts of a schema that are named.
-const NAMED: usize = 3;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ok,
@@ -203,7 +200,7 @@ fn one_crd(
     if lacks.is_empty() {
         return finding(check, Verdict::Ok, "has the current schema");
     }
-    let lacks = format!("lacks {}", first_of(&lacks));
+    let lacks = format!("lacks {}", api::crd::first_parts(&lacks));
     if is_same_version {
         let detail = format!(
             "{lacks}, which the operator writes; the API server drops it: run 'helm upgrade'"
@@ -212,15 +209,6 @@ fn one_crd(
     } else {
         let detail = format!("{lacks}, which this orc knows; the operator's version is another");
         finding(check, Verdict::Warning, detail)
-    }
-}
-
-/// Lists the first parts of a schema.
-fn first_of(parts: &[String]) -> String {
-    let first: Vec<&str> = parts.iter().take(NAMED).map(String::as_str).collect();
-    match parts.len().saturating_sub(NAMED) {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
     }
 }
 

@@ -359,3 +359,39 @@ fn only_a_list_that_is_not_found_shows_that_a_type_is_missing() {
         assert_eq!(missing_api(&error), expected, "{error}");
     }
 }
+
+/// The message becomes the status of the objects that wait, so it has no dump of the response.
+#[test]
+fn an_interrupted_watch_names_the_crd_or_the_cause() {
+    let api = |code: u16, message: &str| {
+        let status = Status::failure(message, "Failed to parse error data").with_code(code);
+        Error::Api(Box::new(status))
+    };
+    let missing = || api(404, "404 page not found");
+    let crd = "CRD 'docsruns.orchestrator.io' is not installed, so the API server does not serve its objects";
+    for (plural, error, expected) in [
+        (
+            "docsruns",
+            watcher::Error::InitialListFailed(missing()),
+            crd,
+        ),
+        ("docsruns", watcher::Error::WatchStartFailed(missing()), crd),
+        (
+            "pods",
+            watcher::Error::InitialListFailed(missing()),
+            "the API server does not serve pods",
+        ),
+        (
+            "pods",
+            watcher::Error::InitialListFailed(api(503, "away")),
+            "failed to perform initial object list: ApiError: away: Failed to parse error data",
+        ),
+        (
+            "pods",
+            watcher::Error::WatchStartFailed(api(403, "pods is forbidden")),
+            "failed to start watching object: ApiError: pods is forbidden: Failed to parse error data",
+        ),
+    ] {
+        assert_eq!(interruption(plural, &error), expected);
+    }
+}
