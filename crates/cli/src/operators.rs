@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use actions::{Error, Request};
 use api::{
     GROUP,
+    crd::APPLY,
     kinds::{self, OperatorRow},
 };
 
@@ -12,10 +13,6 @@ use crate::{
     failure::Failure,
     session::{Session, ask},
 };
-
-/// Applies the CRDs, in the sources of the operator's version.
-const APPLY_CRDS: &str =
-    "kubectl apply --server-side --recursive -f charts/orchestrator/generated/crds";
 
 /// Returns the failure with its cause, if the cluster does not know a kind of ours. Its own error is
 /// `404 page not found`.
@@ -89,7 +86,7 @@ fn missing(crd: &str, operator: &OperatorRow, served: Option<&BTreeSet<String>>)
     let mut kinds = operator.kinds.iter();
     Some(if kinds.any(|row| served.contains(row.resource.plural)) {
         format!(
-            "CRD '{crd}' is missing, although the operator '{name}' is installed: someone deleted it; to restore it, run 'helm upgrade' or: {APPLY_CRDS}"
+            "CRD '{crd}' is missing, although the operator '{name}' is installed: someone deleted it, and all its objects with it; none can exist until it is installed again: run 'helm upgrade' or: {APPLY}"
         )
     } else {
         format!(
@@ -151,7 +148,8 @@ mod tests {
         for word in [
             "CRD 'docsruns.orchestrator.io' is missing",
             "the operator 'tasks' is installed",
-            APPLY_CRDS,
+            "none can exist until it is installed again",
+            APPLY,
         ] {
             assert!(deleted.contains(word), "{deleted}");
         }

@@ -20,7 +20,8 @@ pub struct Explanation {
     /// How it stands.
     pub state: State,
     /// The reason in its status; that of the deepest object where the status is outdated;
-    /// `OperatorDown` while an unfinished object has no operator.
+    /// `OperatorDown` while an unfinished object has no operator; `CRDNotFound` or `CRDOutdated` while a
+    /// CRD of the operator is missing or lacks fields.
     pub reason: String,
     /// Since when the trouble lasts, or since when it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]

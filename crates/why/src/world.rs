@@ -122,7 +122,7 @@ pub struct World {
     pub leases: Option<Vec<LeaseView>>,
     /// The Deployments and Pods of the operator; `None` if they could not be read.
     pub operator: Option<OperatorView>,
-    /// The CRDs of the target's kind and of the Agent's that could be read.
+    /// The CRDs of the operator's kinds, that of the target's kind first.
     pub crds: Vec<CrdView>,
     /// The objects that could not be read.
     pub unreadable: Vec<Unreadable>,
@@ -466,6 +466,8 @@ views! {
         pub renewed: Option<Time>,
         /// The duration of the Lease, in seconds.
         pub duration_seconds: i64,
+        /// The version of the operator that holds it, from its annotation.
+        pub version: Option<String>,
     }
 
     /// The Deployments and Pods of an operator.
@@ -478,6 +480,8 @@ views! {
     /// A CRD of ours, compared with the schema of this release.
     pub struct CrdView {
         pub name: String,
+        /// Whether the user may not read CRDs. Then nothing else is known.
+        pub forbidden: bool,
         pub exists: bool,
         /// The time when its deletion was requested.
         pub deleting: Option<Time>,

@@ -162,9 +162,12 @@ pub(super) fn allocated() -> Command {
     }
 }
 
-/// Returns the line that applies the CRDs from the sources of the operator's version.
-pub(super) fn apply_crds() -> &'static str {
-    "kubectl apply --server-side --recursive -f charts/orchestrator/generated/crds"
+/// Returns the command that applies the CRDs.
+pub(super) fn apply_crds() -> Command {
+    Command::new(
+        api::crd::APPLY,
+        "apply the CRDs, in the sources of the operator's version",
+    )
 }
 
 /// Returns the command that prints the state of the API server.

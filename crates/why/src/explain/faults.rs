@@ -17,6 +17,10 @@ pub(super) fn find(origin: Origin<'_>) -> Option<Finding> {
         Origin::Tenant(..) => request.is_some(),
     };
     let reason = subject.reason()?;
+    // The object is not the cause. The topic of the CRDs explains it.
+    if messages::outdated_crd(subject.message()).is_some() {
+        return None;
+    }
     let is_fault = matches!(
         reason,
         Reason::ApiUnavailable | Reason::Denied | Reason::InvalidChild | Reason::InternalError
@@ -130,6 +134,14 @@ fn denied(origin: Origin<'_>) -> Finding {
 
 /// Explains that the API server did not respond, or responded with an error.
 fn unavailable(subject: Subject<'_>) -> Finding {
+    if let Some(name) = messages::missing_crd(subject.message()) {
+        // If the CRD is still missing, it replaces this link.
+        return finding! { Waiting "Wait: the operator finds the CRD within a minute, and continues.";
+            Ok ObjectRef::cluster("CustomResourceDefinition", name), "ExistsNow", "was not installed{}, and is installed now", subject.ago(subject.written());
+            since subject.written(); seen subject.said();
+            newer; then subject.look_again(), operator::log(subject.world);
+        };
+    }
     let how = messages::answered_code(subject.message()).map_or_else(
         || "did not answer the operator in time".to_owned(),
         |code| format!("answered the operator with {code}"),

@@ -15,6 +15,12 @@ fn lease(world: &World) -> Option<&LeaseView> {
     leases.max_by_key(|lease| lease.renewed.clone())
 }
 
+/// Returns whether the operator reports another version than that of this program.
+pub(super) fn has_other_version(world: &World) -> bool {
+    let version = lease(world).and_then(|lease| lease.version.as_deref());
+    version.is_some_and(|version| version != env!("CARGO_PKG_VERSION"))
+}
+
 /// Judges the holder of a Lease by the operator's Deployment, if that was read.
 fn leader(world: &World, lease: &LeaseView) -> Leader {
     let operator = world.operator_row().name;

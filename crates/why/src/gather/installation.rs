@@ -1,9 +1,7 @@
 //! Reads the installation of Orchestrator: the CRDs, and the Deployments and Pods of the operator.
 
-use api::{
-    kinds::{self, KindRow},
-    tasks::AGENT,
-};
+use api::kinds;
+use futures::future::join_all;
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -26,7 +24,8 @@ pub(super) async fn installation(reader: &Reader, world: &mut World, namespace: 
     }
 }
 
-/// Reads the CRD of the target's kind, and of the Agent's if the target is a run.
+/// Reads the CRDs of the operator's kinds, that of the target's kind first. If one of them is missing, the operator
+/// reconciles no object of any of its kinds.
 async fn crds(reader: &Reader, world: &mut World) {
     let kind = match (&world.run, &world.tenant) {
         (Some(run), _) if run.docs.is_some() => "DocsRun",
@@ -34,19 +33,22 @@ async fn crds(reader: &Reader, world: &mut World) {
         (None, Some(_)) => "Tenant",
         (None, None) => world.target.kind.as_str(),
     };
-    let agents = world.run.as_ref().map(|_| &AGENT);
-    let rows: Vec<&KindRow> = kinds::named(kind).into_iter().chain(agents).collect();
-    for row in rows {
-        let name = format!("{}.{}", row.resource.plural, row.resource.group);
-        let read = reader
-            .get(reader.all::<CustomResourceDefinition>(), &name)
-            .await;
+    let Some((own, operator)) = kinds::named(kind).zip(kinds::operator_of(kind)) else {
+        return;
+    };
+    let others = operator.kinds.iter().filter(|row| *row != own);
+    let all = std::iter::once(own).chain(others);
+    let each = all.map(|row| async move {
+        let crds = reader.all::<CustomResourceDefinition>();
+        (row, reader.get(crds, row.crd_name).await)
+    });
+    for (row, read) in join_all(each).await {
         match read {
             Ok(found) => world.crds.push(CrdView::read(row, found.as_ref())),
-            // Few users may read CRDs, and a CRD is rarely the cause.
+            // Few users may read CRDs, and a CRD is rarely the cause. The explanation reports it if it matters.
             Err(Unreadable {
                 forbidden: true, ..
-            }) => {}
+            }) => world.crds.push(CrdView::forbidden(row)),
             Err(what) => world.unreadable.push(what),
         }
     }

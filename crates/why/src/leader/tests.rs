@@ -14,6 +14,7 @@ fn lease(holder: Option<&str>, renewed: Option<&str>) -> LeaseView {
         holder: holder.map(str::to_owned),
         renewed: renewed.map(|clock| Time(time(clock))),
         duration_seconds: 15,
+        version: None,
     }
 }
 

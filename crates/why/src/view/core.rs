@@ -289,12 +289,14 @@ impl From<&Namespace> for NamespaceView {
 impl From<&Lease> for LeaseView {
     fn from(lease: &Lease) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
+        let annotations = lease.metadata.annotations.as_ref();
         Self {
             name: optional(lease.metadata.name.as_ref()),
             namespace: optional(lease.metadata.namespace.as_ref()),
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
             renewed: spec.renew_time.map(|time| Time(time.0)),
             duration_seconds: spec.lease_duration_seconds.unwrap_or(15).into(),
+            version: annotations.and_then(|all| all.get(names::VERSION)).cloned(),
         }
     }
 }

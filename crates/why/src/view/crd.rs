@@ -25,6 +25,17 @@ impl CrdView {
             exists: true,
             deleting: deleting.cloned(),
             lacks,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the view of a CRD that the user may not read.
+    #[must_use]
+    pub fn forbidden(row: &KindRow) -> Self {
+        Self {
+            name: row.crd_name.to_owned(),
+            forbidden: true,
+            ..Self::default()
         }
     }
 }

@@ -9,6 +9,8 @@ mod apps;
 #[cfg(test)]
 mod build;
 #[cfg(test)]
+mod crds;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod docs_ends;
@@ -75,6 +77,7 @@ pub(crate) fn all() -> Vec<Case> {
     all.extend(wrong_answers::cases());
     all.extend(apps::cases());
     all.extend(notebooks::cases());
+    all.extend(crds::cases());
     all
 }
 

@@ -298,6 +298,7 @@ fn crds() -> Vec<Case> {
             exists,
             deleting: None,
             lacks: lacks.iter().map(|one| (*one).to_owned()).collect(),
+            ..CrdView::default()
         });
         scene
     };

@@ -70,6 +70,7 @@ fn well() -> State {
                     holder: Some(format!("{}_1", pod(operator.name))),
                     renewed: Some(Time(at("2026-01-01T00:59:56Z"))),
                     duration_seconds: 15,
+                    version: None,
                 };
                 (operator.name, Ok(vec![lease]))
             })
