@@ -1,6 +1,6 @@
 //! Errors of the actions.
 
-use api::{error::chain, kinds, tasks::TASK_RUN};
+use api::{error::chain, kinds, status::Retry, tasks::TASK_RUN};
 use kube::core::Status;
 
 use crate::{FilesError, ObjectName, Outcome};
@@ -91,6 +91,17 @@ pub enum Error {
         version: Option<i64>,
         /// The run's phase.
         phase: String,
+    },
+
+    /// The API server rejects the Job or the files of the run. The operator tries again.
+    #[error("{run} is blocked ({reason}) and has not started; the operator tries again by itself{}", next_try(.retry.as_deref()))]
+    Blocked {
+        /// The run's kind and name.
+        run: ObjectName,
+        /// The reason in the status.
+        reason: String,
+        /// The next try, if the status has it. The status has none for a delay below 10 seconds.
+        retry: Option<Box<Retry>>,
     },
 
     /// The run was cancelled, which cannot be undone.
@@ -233,6 +244,15 @@ fn subject(version: Option<i64>) -> String {
         || "it is ".to_owned(),
         |version| format!("version {version} is "),
     )
+}
+
+/// Formats `, next at 2026-03-02T10:05:53Z`, or an empty string if the time is unknown.
+fn next_try(retry: Option<&Retry>) -> String {
+    match retry.map(|retry| (&retry.next_at, &retry.every)) {
+        Some((Some(at), _)) => format!(", next at {}", at.0),
+        Some((None, Some(every))) => format!(", at the latest every {every}"),
+        Some((None, None)) | None => String::new(),
+    }
 }
 
 /// Returns whether an admission policy or webhook denied the request. Both may respond with any

@@ -52,12 +52,12 @@ pub async fn change(
     write(client, namespace, name, |object| wanted(object, change)).await
 }
 
-/// Runs a TaskRun again that has finished or that is blocked before its start. The run gets the next
+/// Runs a TaskRun again that has finished, or whose container cannot start. The run gets the next
 /// context version with the same files. Corrections made meanwhile (to an image, a limit) apply to
 /// it.
 ///
 /// # Errors
-/// [`Error::NotFinished`], [`Error::Cancelled`], [`Error::Deleting`], [`Error::Conflict`] if
+/// [`Error::NotFinished`], [`Error::Blocked`], [`Error::Cancelled`], [`Error::Deleting`], [`Error::Conflict`] if
 /// someone created a version meanwhile, or an error of the server.
 pub async fn run_again(client: &Client, namespace: &str, name: &str) -> Result<Object, Error> {
     let mut first_seen = None;
@@ -143,12 +143,25 @@ fn again(run: &Object, version: i64) -> Result<Option<Value>, Error> {
     if run.is_set("spec.cancel") {
         return Err(Error::Cancelled(run.name.clone()));
     }
-    if run.outcome().is_none() && blocked_by(run).is_none() {
-        return Err(Error::NotFinished {
-            run: run.name.clone(),
-            version: Some(version),
-            phase: run.phase().to_owned(),
-        });
+    match (run.outcome(), blocked_by(run)) {
+        (None, None) => {
+            return Err(Error::NotFinished {
+                run: run.name.clone(),
+                version: Some(version),
+                phase: run.phase().to_owned(),
+            });
+        }
+        // The operator records a version together with its first Job. The next try creates that Job
+        // from the changed Agent, so a version without a Job needs no successor.
+        (None, Some(reason)) if run.recorded_version().is_none() => {
+            let retry = run.progress.as_ref().and_then(|known| known.retry.clone());
+            return Err(Error::Blocked {
+                run: run.name.clone(),
+                reason: reason.to_owned(),
+                retry: retry.map(Box::new),
+            });
+        }
+        (Some(_), _) | (None, Some(_)) => {}
     }
     let mut change = json!({ "contextVersion": version.saturating_add(1) });
     if run.is_set("spec.suspend") {
@@ -164,7 +177,9 @@ fn again(run: &Object, version: i64) -> Result<Option<Value>, Error> {
 pub fn blocked_by(run: &Object) -> Option<&str> {
     let ordinary = [Reason::Progressing, Reason::Suspended, Reason::Deleting];
     let progress = run.progress.as_ref();
-    let progress = progress.filter(|_| run.recorded_version() == run.version());
+    // Before the first Job, the status of a TaskRun has no version.
+    let recorded = run.recorded_version();
+    let progress = progress.filter(|_| recorded.is_none() || recorded == run.version());
     let condition = progress.and_then(|progress| progress.condition(SUCCEEDED));
     let reason = condition.map(|known| known.reason.as_str())?;
     let is_blocked = run.name.is_run()
@@ -304,6 +319,52 @@ mod tests {
                 .conditions
                 .retain(|known| known.type_ != "Finished");
             assert_eq!(again(&blocked, 2).is_ok(), wanted, "{phase} {reason}");
+        }
+    }
+
+    #[test]
+    fn a_run_whose_job_is_rejected_is_tried_again_by_the_operator() {
+        let cases = [
+            (
+                "QuotaExceeded",
+                json!({ "attempt": 4, "class": "Denied", "nextAt": "2026-01-01T00:05:53Z" }),
+                "TaskRun 'shop-7' is blocked (QuotaExceeded) and has not started; the operator tries again by itself, next at 2026-01-01T00:05:53Z",
+            ),
+            (
+                "AdmissionDenied",
+                json!({ "attempt": 1, "class": "Denied" }),
+                "TaskRun 'shop-7' is blocked (AdmissionDenied) and has not started; the operator tries again by itself",
+            ),
+            (
+                "Denied",
+                json!({ "attempt": 12, "class": "Denied", "every": "5m" }),
+                "TaskRun 'shop-7' is blocked (Denied) and has not started; the operator tries again by itself, at the latest every 300s",
+            ),
+            (
+                "ChildNameTaken",
+                json!(null),
+                "TaskRun 'shop-7' is blocked (ChildNameTaken) and has not started; the operator tries again by itself",
+            ),
+            (
+                "Progressing",
+                json!(null),
+                "TaskRun 'shop-7' has not finished: version 2 is Pending",
+            ),
+        ];
+        for (reason, retry, expected) in cases {
+            let status = json!({
+                "phase": "Pending", "retry": retry,
+                "conditions": [{
+                    "type": "Succeeded", "status": "Unknown", "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
+            });
+            let blocked = json!({
+                "metadata": { "name": "shop-7" }, "spec": { "contextVersion": 2 }, "status": status,
+            });
+            let blocked = Object::new(&TASK_RUN, serde_json::from_value(blocked).unwrap());
+            let error = again(&blocked, 2).unwrap_err();
+            assert_eq!(error.to_string(), expected);
         }
     }
 

@@ -579,7 +579,7 @@ pub(crate) struct Wait {
 /// `retry`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A TaskRun that is finished, or blocked before its start, gets its next version. A finished DocsRun is copied to a new DocsRun: NAME-r2, then NAME-r3, and so on, with the same spec except 'suspend' and 'cancel'. The copy pushes to the branch of the first one and adds a commit to it."
+    after_help = "A TaskRun that is finished, or whose container cannot start, gets its next version. If the API server rejects the Job itself (QuotaExceeded, AdmissionDenied, ChildNameTaken), the operator tries again by itself, at the time in 'status.retry.nextAt', and the command is rejected; 'orc why' shows the blocker. A finished DocsRun is copied to a new DocsRun: NAME-r2, then NAME-r3, and so on, with the same spec except 'suspend' and 'cancel'. The copy pushes to the branch of the first one and adds a commit to it."
 )]
 pub(crate) struct Retry {
     #[command(flatten)]

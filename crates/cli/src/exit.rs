@@ -85,6 +85,7 @@ impl Exit {
             | Error::FileExists { .. }
             | Error::Finished { .. }
             | Error::NotFinished { .. }
+            | Error::Blocked { .. }
             | Error::Deleting { .. }
             | Error::Unauthenticated { .. }
             | Error::Refused { .. }

@@ -155,6 +155,11 @@ fn advice(error: &Error) -> Vec<Advice> {
             let why = ("to see what it waits for", "why NAME");
             about(run, &[wait, why, ("to stop it for good", "cancel NAME")])
         }
+        Error::Blocked { run, .. } => {
+            let why = ("to see what blocks it", "why NAME");
+            let wait = ("to wait for its end", "wait NAME");
+            about(run, &[why, wait, ("to stop it for good", "cancel NAME")])
+        }
         Error::Cancelled(run) if *run.kind == TASK_RUN => {
             let submit = "submit --task-id OTHER …";
             about(run, &[("to run the task after all", submit)])

@@ -244,6 +244,9 @@ pub(crate) mod tests {
     fn what_has_not_ended_is_described_as_it_is() {
         let main = |value, reason| condition("Succeeded", value, reason);
         let pending = |reason| json!({ "phase": "Pending", "contextVersion": 1, "conditions": [main("Unknown", reason)] });
+        // Without a version: the API server rejected the first Job.
+        let rejected =
+            json!({ "phase": "Pending", "conditions": [main("Unknown", "QuotaExceeded")] });
         let lost = json!({ "phase": "Running", "contextVersion": 1, "conditions":
             [main("Unknown", "NodeLost"), condition("Stalled", "True", "NodeLost")] });
         let held = json!({ "suspend": true });
@@ -255,6 +258,11 @@ pub(crate) mod tests {
                 json!({}),
                 pending("ImagePullFailed"),
                 "is blocked (ImagePullFailed) and has not started",
+            ),
+            (
+                json!({}),
+                rejected,
+                "is blocked (QuotaExceeded) and has not started",
             ),
             (json!({}), lost, "is blocked (NodeLost)"),
             (held.clone(), json!({}), suspended),

@@ -39,6 +39,7 @@ pub(crate) fn trouble(error: watcher::Error, request: Request) -> Trouble {
         | Error::FileExists { .. }
         | Error::Finished { .. }
         | Error::NotFinished { .. }
+        | Error::Blocked { .. }
         | Error::Cancelled { .. }
         | Error::Deleting { .. }
         | Error::Unanswered { .. } => Trouble::Passing(error.to_string()),

@@ -3,6 +3,27 @@
 use super::*;
 
 impl Refusal<'_> {
+    /// Adds the command that edits the Agent or the Tenant to the finding about a rule. If no such edit
+    /// can satisfy the rule, the advice reports that instead. `denied` is the object that was denied, or
+    /// the Job of a denied Pod.
+    pub(super) fn by_rule(&self, mut finding: Finding, denied: &ObjectRef) -> Finding {
+        let is_of_agent = matches!(self.origin, Origin::Agent(_));
+        if !is_of_agent || is_from_agent(self.what, self.said.message) {
+            return finding.then(self.origin.edit("change what it refuses"));
+        }
+        let ObjectRef { kind, name, .. } = denied;
+        let rule = finding.links.last().map(|link| &link.object);
+        let rule = rule.filter(|rule| rule.kind != "Namespace");
+        let rule = rule.map_or_else(
+            || "An admission rule".to_owned(),
+            |rule| format!("{} '{}'", rule.kind, rule.name),
+        );
+        finding.advice = text! {
+            "{rule} denies {kind} '{name}' itself, and no field of the Agent changes the labels or annotations of this {kind}. Ask the owner of the rule to allow the objects that Orchestrator creates. The operator tries again by itself."
+        };
+        finding
+    }
+
     /// Explains a Pod that violates Pod Security: `violates PodSecurity "restricted:latest": …`. Our
     /// Pods satisfy the strictest level, so something else changes them.
     pub(super) fn altered(&self) -> Finding {
@@ -92,6 +113,44 @@ impl Refusal<'_> {
         finding! { Blocked "The words are the rule's. Change {whose}, or ask an administrator of the cluster for the rule. {after}";
             link self.said.link(object, Reason::AdmissionDenied, format!("an admission rule refuses the {} here: {said}", self.what));
             shell "kubectl get validatingwebhookconfigurations" => "rules of the cluster";
+        }
+    }
+}
+
+/// Returns whether a field of the Agent can satisfy a rule that denies an object of this kind. The labels
+/// and annotations of a Job come from the run alone, and a ConfigMap has nothing of the Agent but its
+/// instructions.
+fn is_from_agent(kind: &str, message: &str) -> bool {
+    let message = message.to_lowercase();
+    let is_metadata = ["label", "annotation"]
+        .iter()
+        .any(|word| message.contains(word));
+    match kind {
+        "Pod" => true,
+        "Job" => !is_metadata,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_from_agent;
+
+    #[test]
+    fn labels_of_a_job_are_not_from_the_agent() {
+        let labels = "policy 'p' with binding 'b' denied request: each Job needs a Label 'owner'";
+        let annotations = "policy 'p' denied request: metadata.annotations is empty";
+        let image = "policy 'p' denied request: the image is not signed";
+        let cases = [
+            ("Pod", labels, true),
+            ("Pod", image, true),
+            ("Job", labels, false),
+            ("Job", annotations, false),
+            ("Job", image, true),
+            ("ConfigMap", image, false),
+        ];
+        for (kind, message, expected) in cases {
+            assert_eq!(is_from_agent(kind, message), expected, "{kind}: {message}");
         }
     }
 }

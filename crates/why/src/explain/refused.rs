@@ -22,7 +22,6 @@ impl<'a> Refusal<'a> {
         let &Self { origin, what, .. } = self;
         let (subject, object) = (origin.subject(), origin.object());
         let (kind, name, again) = (&object.kind, &object.name, origin.after(what, true));
-        let edit = || origin.edit("change what it refuses");
         let finding = match Rejection::of(self.said.message) {
             Rejection::NamesMissing => self.names_missing(),
             Rejection::PodSecurity => self.altered(),
@@ -30,9 +29,12 @@ impl<'a> Refusal<'a> {
             Rejection::LimitMissing => self.limit_missing(),
             Rejection::LimitRange => self.beyond(),
             Rejection::WebhookDown => self.hook(false),
-            Rejection::Webhook => self.hook(true).then(edit()),
-            Rejection::Policy => self.policy().then(edit()).then(self.retry_after_edit()),
-            Rejection::Denied => self.forbidden().then(edit()),
+            Rejection::Webhook => self.by_rule(self.hook(true), &above.object),
+            Rejection::Policy => {
+                let finding = self.by_rule(self.policy(), &above.object);
+                finding.then(self.retry_after_edit())
+            }
+            Rejection::Denied => self.by_rule(self.forbidden(), &above.object),
             Rejection::Invalid => finding! {
                 Blocked "The words above name the field. Change it in {kind} '{name}'. {again}";
                 link self.said.link(object.clone(), Reason::InvalidChild, format!("asks for a {what} that the API server does not accept"));
@@ -136,7 +138,10 @@ impl<'a> Refusal<'a> {
                     (false, true) => "Free some of ResourceQuota '{name}' (end or delete what uses it), have it raised, or lower the Agent's 'resources'. {after}";
                     (false, false) => "Free some of ResourceQuota '{name}' (end or delete what uses it) or have it raised. The {what} is created by itself then.";
                 };
-                let lower = || run.edit_agent("or lower 'resources', then 'orc retry'");
+                let lower = || match what {
+                    "Pod" => run.edit_agent("or lower 'resources', then 'orc retry'"),
+                    _ => run.edit_agent("or lower 'resources'"),
+                };
                 match known.is_zero {
                     true => (advice, None, Some(object.edit("if you may: raise it"))),
                     false => (

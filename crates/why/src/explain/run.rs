@@ -82,12 +82,19 @@ impl<'a> Explain<'a> for Run<'a> {
             Some(text) => finding.note(text),
             None => finding,
         };
+        let is_over = matches!(self.phase(), RunPhase::Succeeded | RunPhase::Failed);
         if self.view.docs.is_some() {
-            let is_over = matches!(self.phase(), RunPhase::Succeeded | RunPhase::Failed);
             return match is_over {
                 true => finding,
                 false => docs::cancel_first(self, finding),
             };
+        }
+        // The operator tries again by itself until the first Job exists, and `orc retry` is rejected.
+        let is_unversioned = self.status().context_version.is_none();
+        if is_unversioned && !is_over && self.job().is_none() {
+            finding
+                .next
+                .retain(|command| !command.command.starts_with("orc retry "));
         }
         if self.view.cancel {
             finding

@@ -369,6 +369,12 @@ fn faults() -> Vec<Case> {
             Some(("ResourceQuota", "no-jobs", "QuotaExceeded")),
         ),
         case(
+            "job-policy",
+            Scene::new(said("AdmissionDenied", "Denied", "'create jobs' of 'shop-7-v1' is refused: jobs.batch \"shop-7-v1\" is forbidden: ValidatingAdmissionPolicy 'owners' with binding 'owners-all' denied request: each Job needs a label 'owner'")),
+            Blocked,
+            Some(("ValidatingAdmissionPolicy", "owners", "AdmissionDenied")),
+        ),
+        case(
             "job-webhook-down",
             Scene::new(said("AdmissionDenied", "Transient", "the admission webhook 'jobs.policy.example' (Service 'policy' in namespace 'checks') cannot be called, so 'create jobs' of 'shop-7-v1' is refused: Internal error occurred: failed calling webhook \"jobs.policy.example\": failed to call webhook: Post \"https://policy.checks.svc:443/jobs?timeout=10s\": dial tcp 10.0.3.4:443: connect: connection refused")),
             Blocked,
