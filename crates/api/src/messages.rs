@@ -11,6 +11,9 @@ use std::fmt;
 
 use crate::Reason;
 
+/// Note about a container that has started and whose log no longer exists. Notes about it begin with this.
+pub const LOG_LOST: &str = "; its log is lost";
+
 const EXISTS: &str = " exists already";
 const HAS_TASK: &str = "' has task ";
 const OF_EARLIER: &str = " belongs to an earlier ";
@@ -53,6 +56,12 @@ impl<'a> Request<'a> {
         let (name, _) = rest.split_once('\'')?;
         action.contains(' ').then_some(Self { action, name })
     }
+}
+
+/// Returns whether a message reports that a container had started and that its log is lost.
+#[must_use]
+pub fn is_log_lost(message: &str) -> bool {
+    message.contains(LOG_LOST)
 }
 
 /// Formats that an unmanaged object has the name of a child. `object` is its kind and name.

@@ -1,6 +1,6 @@
 //! The loss of a log. The kubelet deletes the log of a container with its Pod, and when it evicts the Pod.
 
-use api::{Reason, status::bounded, tasks::Evidence};
+use api::{Reason, messages, status::bounded, tasks::Evidence};
 
 use crate::{
     Run,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Note about a container that does not run any more. Each note about a lost log begins with it.
-const LOST: &str = "; its log is lost";
+const LOST: &str = messages::LOG_LOST;
 /// Note about a container that may still run.
 const LOST_WITH_IT: &str = "; its log is lost with it";
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actions::{Error, Object, Request};
 use api::{names, notebooks::NOTEBOOK_VALIDATION_JOB, tasks::DOCS_RUN};
 use futures::AsyncReadExt;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::LogParams};
 
 use crate::{
@@ -15,13 +15,15 @@ use crate::{
     failure::Failure,
     related,
     session::{Server, Session, ask},
-    text::{clean, moment},
+    text::clean,
 };
 
+mod absent;
 mod follow;
 mod notebook;
 mod tenant;
 
+use absent::{absent, no_such_attempt};
 pub(crate) use follow::until_finished;
 
 /// Interval between checks whether a container has started.
@@ -68,7 +70,11 @@ pub(crate) async fn run(verb: Logs, session: &mut Session<'_>) -> Result<Exit, F
                         // We have printed the logs of the earlier containers, which are all that
                         // exist so far.
                         true => Ok(Exit::Ok),
-                        false => Err(gone(&run, number, pod, container)),
+                        false => {
+                            let made = attempts(&run, &pods);
+                            let unknown = no_such_attempt(&run, number, made);
+                            Err(unknown.unwrap_or_else(|| absent(&run, number, pod, container)))
+                        }
                     };
                 }
                 Some(_) | None => {
@@ -230,14 +236,19 @@ fn prefixed(prefix: &str, bytes: &[u8], is_in_line: &mut bool) -> Vec<u8> {
     out
 }
 
-/// Returns the current or last attempt. The status may be up to ten seconds behind the Pods.
+/// Returns the current or last attempt, or 1 before the first one.
 fn last_attempt(run: &Object, pods: &[Pod]) -> u32 {
+    attempts(run, pods).max(1)
+}
+
+/// Returns the number of attempts of this version. The status may be up to ten seconds behind the Pods.
+fn attempts(run: &Object, pods: &[Pod]) -> u32 {
     let version = run.version();
     let recorded = run.at("status.attempts").as_u64();
     let recorded = recorded.filter(|_| run.recorded_version() == version);
-    let recorded = recorded.map_or(1, |number| u32::try_from(number).unwrap_or(u32::MAX));
+    let recorded = recorded.map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX));
     let started = pods.iter().filter(|pod| is_of_version(pod, version));
-    started.map(attempt).fold(recorded.max(1), u32::max)
+    started.map(attempt).fold(recorded, u32::max)
 }
 
 /// Returns the newest Pod of an attempt. After a disruption, an attempt has another Pod.
@@ -267,113 +278,12 @@ fn attempt(pod: &Pod) -> u32 {
         .map_or(0, |number| number.parse().unwrap_or_default())
 }
 
-fn gone(run: &Object, attempt: u32, pod: Option<&Pod>, container: &str) -> Failure {
-    let name = run.name.argument();
-    let version = run
-        .version()
-        .map_or_else(String::new, |version| format!(", version {version},"));
-    let which = format!("attempt {attempt} of {}{version}", run.name);
-    let is_over = run.outcome().is_some();
-    let message = match pod {
-        Some(pod) if containers::is_evicted(pod) => {
-            format!("{which} has no log any more: {}", evicted(pod))
-        }
-        Some(pod) => match other_step(pod, container) {
-            Some(step) => {
-                format!("{which} has no log of container '{container}': it has not started; {step}")
-            }
-            None => format!(
-                "{which} has no log: its container has not started{}",
-                start_error(pod, container)
-            ),
-        },
-        None if !has_begun(run) => {
-            let state = match is_over {
-                true => "the run ended before",
-                false => "no container has started yet",
-            };
-            format!("{which} has no log: {state}; {}", clean(&run.message()))
-        }
-        None if !is_over => format!(
-            "{which} has no log: its Pod no longer exists, and no other one exists yet; {}",
-            clean(&run.message())
-        ),
-        None => {
-            let known = match evidence(run).as_str() {
-                "" => "status.result says nothing about it".to_owned(),
-                known => format!("status.result has what is known: {known}"),
-            };
-            format!(
-                "{which} has no log any more: logs live only as long as the Pod, and it no longer exists; {known}"
-            )
-        }
-    };
-    let next = if is_over {
-        vec![("to see all that is known", format!("describe {name}"))]
-    } else {
-        vec![
-            ("to see what it waits for", format!("why {name}")),
-            ("to wait for the log", format!("logs -f {name}")),
-        ]
-    };
-    Failure::Gone { message, next }
-}
-
-/// Describes an eviction, with the message of the kubelet.
-fn evicted(pod: &Pod) -> String {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let message = pod.status.as_ref().and_then(|one| one.message.as_deref());
-    let message = message.map_or_else(String::new, |message| format!(": {message}"));
-    clean(&format!(
-        "the kubelet evicted Pod '{name}', and deleted its log{message}"
-    ))
-}
-
-/// Formats the message of a container that the runtime could not start, after a colon.
-fn start_error(pod: &Pod, container: &str) -> String {
-    let state = containers::status(pod, container).and_then(|one| one.state.as_ref());
-    let ended = state.and_then(|state| state.terminated.as_ref());
-    let message = ended.and_then(|ended| ended.message.as_deref());
-    message.map_or_else(String::new, |message| clean(&format!(": {message}")))
-}
-
-/// Returns whether a container of this version has ever started. The status records its Pod, its
-/// result, or the time of the start.
-fn has_begun(run: &Object) -> bool {
-    let known = ["status.pod", "status.startedAt", "status.result.podName"];
-    let is_recorded = run.recorded_version() == run.version();
-    is_recorded && known.iter().any(|path| !run.at(path).is_null())
-}
-
-/// Formats the result of the run's last attempt in one line.
-fn evidence(run: &Object) -> String {
-    let result = run.at("status.result");
-    let mut parts = Vec::new();
-    for (field, before, after) in [
-        ("reason", "", ""),
-        ("exitCode", "exit code ", ""),
-        ("signal", "signal ", ""),
-        ("message", "'", "'"),
-        ("podName", "Pod '", "'"),
-        ("node", "node '", "'"),
-    ] {
-        match (result[field].as_str(), result[field].as_i64()) {
-            (Some(text), _) => parts.push(format!("{before}{text}{after}")),
-            (None, Some(number)) => parts.push(format!("{before}{number}{after}")),
-            (None, None) => {}
-        }
-    }
-    let ended: Option<Time> = run.part("status.result.finishedAt");
-    parts.extend(ended.map(|time| format!("ended {}", moment(time.0))));
-    clean(&parts.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::state::tests::{a_docs_run, a_run, condition};
+    use crate::state::tests::{a_docs_run, a_run};
 
     fn pod(name: &str, version: &str, attempt: &str, created: &str) -> Pod {
         serde_json::from_value(json!({
@@ -409,106 +319,6 @@ mod tests {
         assert_eq!(first.metadata.name.as_deref(), Some("first"));
     }
 
-    #[test]
-    fn a_log_that_is_gone_says_what_is_known() {
-        let status = json!({ "contextVersion": 1, "attempts": 1, "phase": "Failed",
-            "conditions": [condition("Finished", "True", "NonZeroExit"), condition("Succeeded", "False", "NonZeroExit")],
-            "result": { "exitCode": 3, "reason": "NonZeroExit", "podName": "p", "node": "n",
-                "finishedAt": "2026-01-01T00:00:00Z" } });
-        let failure = gone(&a_run(&json!({}), &status), 1, None, AGENT);
-        assert_eq!(failure.exit().code(), 5);
-        assert_eq!(
-            failure.message(),
-            "attempt 1 of TaskRun 'shop-7', version 1, has no log any more: logs live only as long as the Pod, and it no longer exists; status.result has what is known: NonZeroExit, exit code 3, Pod 'p', node 'n', ended 2026-01-01T00:00:00Z"
-        );
-        let running = json!({ "contextVersion": 1, "phase": "Running", "attempts": 1,
-            "startedAt": "2026-01-01T00:00:00Z" });
-        let failure = gone(&a_run(&json!({}), &running), 1, None, AGENT);
-        assert!(
-            failure
-                .message()
-                .contains("has no log: its Pod no longer exists, and no other one exists yet"),
-            "{failure:?}"
-        );
-        assert_eq!(failure.advice()[0].1, "why shop-7");
-    }
-
-    #[test]
-    fn an_eviction_and_a_failed_start_leave_no_log() {
-        let failed = json!({ "contextVersion": 1, "attempts": 1, "phase": "Failed",
-            "conditions": [condition("Finished", "True", "Failed"), condition("Succeeded", "False", "Failed")] });
-        let run = a_run(&json!({}), &failed);
-        let status = |state: serde_json::Value, more: serde_json::Value| {
-            let mut pod = pod("p", "1", "1", "2026-01-01T00:00:00Z");
-            let mut status = json!({ "phase": "Failed", "containerStatuses": [{ "name": "agent",
-                "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state }] });
-            for (name, value) in more.as_object().unwrap() {
-                status[name] = value.clone();
-            }
-            pod.status = Some(serde_json::from_value(status).unwrap());
-            pod
-        };
-        let evicted = status(
-            json!({ "terminated": { "exitCode": 137 } }),
-            json!({ "reason": "Evicted", "message": "The node was low on resource: memory." }),
-        );
-        assert!(containers::is_evicted(&evicted));
-        let failure = gone(&run, 1, Some(&evicted), AGENT);
-        assert_eq!(
-            failure.message(),
-            "attempt 1 of TaskRun 'shop-7', version 1, has no log any more: the kubelet evicted Pod 'p', and deleted its log: The node was low on resource: memory."
-        );
-        assert_eq!(failure.advice()[0].1, "describe shop-7");
-        let unstarted = status(
-            json!({ "terminated": { "exitCode": 128, "reason": "StartError", "message": "no such file" } }),
-            json!({}),
-        );
-        assert!(!containers::has_started(&unstarted, AGENT));
-        assert!(!containers::is_evicted(&unstarted));
-        assert!(
-            gone(&run, 1, Some(&unstarted), AGENT)
-                .message()
-                .ends_with("has no log: its container has not started: no such file")
-        );
-        let ended = status(
-            json!({ "terminated": { "exitCode": 1, "reason": "Error" } }),
-            json!({}),
-        );
-        assert!(containers::has_started(&ended, AGENT));
-    }
-
-    #[test]
-    fn a_run_that_never_began_says_so() {
-        let waiting = json!({ "contextVersion": 1, "phase": "Pending", "attempts": 1,
-            "message": "Agent 'writer' does not exist" });
-        let failure = gone(&a_run(&json!({}), &waiting), 1, None, AGENT);
-        assert_eq!(
-            failure.message(),
-            "attempt 1 of TaskRun 'shop-7', version 1, has no log: no container has started yet; Agent 'writer' does not exist"
-        );
-        // The status of an earlier version says nothing about this one.
-        let again = json!({ "contextVersion": 1, "startedAt": "2026-01-01T00:00:00Z" });
-        let again = gone(
-            &a_run(&json!({ "contextVersion": 2 }), &again),
-            1,
-            None,
-            AGENT,
-        );
-        assert!(
-            again.message().contains("no container has started yet"),
-            "{again:?}"
-        );
-        let cancelled = json!({ "contextVersion": 1, "phase": "Failed", "message": "cancelled",
-            "conditions": [condition("Finished", "True", "Cancelled"), condition("Succeeded", "False", "Cancelled")] });
-        let failure = gone(&a_run(&json!({}), &cancelled), 1, None, AGENT);
-        assert!(
-            failure
-                .message()
-                .ends_with("has no log: the run ended before; cancelled"),
-            "{failure:?}"
-        );
-    }
-
     fn in_steps(phase: &str, clone: serde_json::Value, agent: serde_json::Value) -> Pod {
         let state = |name: &str, state: serde_json::Value| {
             json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0,
@@ -535,11 +345,11 @@ mod tests {
         let failed = json!({ "terminated": { "exitCode": 1 } });
         let cloning = in_steps("Pending", runs.clone(), waits.clone());
         assert_eq!(
-            gone(&run, 1, Some(&cloning), AGENT).message(),
+            absent(&run, 1, Some(&cloning), AGENT).message(),
             "attempt 1 of DocsRun 'guide' has no log of container 'agent': it has not started; container 'clone' runs"
         );
         assert_eq!(
-            gone(&run, 1, Some(&cloning), AGENT).advice()[1].1,
+            absent(&run, 1, Some(&cloning), AGENT).advice()[1].1,
             "logs -f docsrun/guide"
         );
         assert_eq!(
@@ -551,7 +361,7 @@ mod tests {
         let broken = in_steps("Failed", failed, waits.clone());
         assert!(has_ended(Some(&broken)), "its agent never comes");
         assert!(
-            gone(&run, 1, Some(&broken), AGENT)
+            absent(&run, 1, Some(&broken), AGENT)
                 .message()
                 .ends_with("exited with code 1")
         );

@@ -94,7 +94,10 @@ async fn a_log_is_followed_and_is_gone_with_its_pod() -> Result<()> {
         let all = orc.run("logs shop-7 --attempt 1").await?.expect(0, &[]);
         assert_eq!(all.out, "first\nlast\n");
         let other = orc.run("logs shop-7 --attempt 2").await?;
-        other.expect(5, &["attempt 2 of TaskRun 'shop-7'"]);
+        other.expect(
+            5,
+            &["attempt 2 of TaskRun 'shop-7'", "has 1 attempt so far"],
+        );
         until("the Pod's end", Duration::from_secs(30), async || {
             let tree = orc.run("tree shop-7").await?;
             let is_seen = tree
