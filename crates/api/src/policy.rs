@@ -153,6 +153,9 @@ pub const PROTECTED_NAMESPACES: &str = "protectedNamespaces";
 /// Variable: ServiceAccounts, as `namespace/name`, that have access to `kube-system`. Runs may
 /// mount their tokens nevertheless. See [`fill`].
 pub const POWERFUL_SERVICE_ACCOUNTS: &str = "powerfulServiceAccounts";
+/// Variable: the PriorityClasses that Pods in namespaces of Tenants may have. The chart appends its value
+/// `admissionPolicies.tenantPriorityClasses` to this list in JSON.
+pub const PRIORITY_CLASSES: &str = "priorityClasses";
 
 /// Sets a variable that only an installation knows, in each policy that has the variable.
 pub fn fill(policies: &mut [ValidatingAdmissionPolicy], variable: &str, values: &[&str]) {

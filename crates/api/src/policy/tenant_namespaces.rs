@@ -82,7 +82,7 @@ fn priority_classes() -> ValidatingAdmissionPolicy {
     };
     let variables = [
         ("class", class_in("object")),
-        ("priorityClasses", format!("[\"{PROBE_CLASS}\"]")),
+        (super::PRIORITY_CLASSES, format!("[\"{PROBE_CLASS}\"]")),
         // The finalizer of an older object must be removable. Otherwise its namespace cannot be
         // deleted.
         (

@@ -10,10 +10,7 @@ use api::{
 use futures::future::join_all;
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{
-            MutatingWebhookConfiguration, ValidatingAdmissionPolicy,
-            ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
-        },
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         apps::v1::Deployment,
         authorization::v1::{
             ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -37,15 +34,16 @@ use why::{
 };
 
 use super::{
-    view::{
-        Backend, BindingView, DeploymentView, Known, Permission, PolicyView, State, WebhookView,
-    },
+    view::{Backend, DeploymentView, Known, Permission, State, WebhookView},
     webhooks::{self, Concerning},
 };
 use crate::{
     failure::Failure,
     session::{Server, ask},
 };
+
+mod policies;
+mod roles;
 
 /// Maximum number of objects in one list. An installation has far fewer.
 const LIMIT: u32 = 500;
@@ -72,18 +70,20 @@ const FOLLOW: &[(&str, &str, &str)] = &[
 pub(super) async fn state(server: &Server, now: Timestamp) -> Result<State, Failure> {
     let request = request("get", "version", "/version", None);
     let kubernetes = ask(request, server.client.apiserver_version()).await?;
-    let (crds, deployments, leases, policies, bindings, webhooks, permissions) = Box::pin(async {
-        tokio::join!(
-            crds(server),
-            deployments(server),
-            leases(server),
-            policies(server),
-            bindings(server),
-            of_others(server),
-            permissions(server),
-        )
-    })
-    .await;
+    let (crds, deployments, leases, roles, policies, bindings, webhooks, permissions) =
+        Box::pin(async {
+            tokio::join!(
+                crds(server),
+                deployments(server),
+                leases(server),
+                roles::roles(server),
+                policies::policies(server),
+                policies::bindings(server),
+                of_others(server),
+                permissions(server),
+            )
+        })
+        .await;
     Ok(State {
         now,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -92,6 +92,7 @@ pub(super) async fn state(server: &Server, now: Timestamp) -> Result<State, Fail
         crds,
         deployments,
         leases,
+        roles,
         policies,
         bindings,
         webhooks,
@@ -186,12 +187,18 @@ fn deployment(one: &Deployment) -> DeploymentView {
     let meta = &one.metadata;
     let status = one.status.clone().unwrap_or_default();
     let wanted = one.spec.as_ref().and_then(|spec| spec.replicas);
+    let pod = one
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let account = pod.and_then(|pod| pod.service_account_name.clone());
     let wanted = wanted.unwrap_or(1);
     let is_seen = status.observed_generation >= meta.generation;
     DeploymentView {
         name: meta.name.clone().unwrap_or_default(),
         namespace: meta.namespace.clone().unwrap_or_default(),
         operator: label(meta, COMPONENT),
+        account: account.unwrap_or_default(),
         version: label(meta, VERSION),
         wanted,
         ready: status.ready_replicas.unwrap_or_default(),
@@ -253,35 +260,6 @@ async fn leases(server: &Server) -> BTreeMap<&'static str, Known<Vec<LeaseView>>
         (operator.name, views)
     });
     join_all(each).await.into_iter().collect()
-}
-
-async fn policies(server: &Server) -> Known<Vec<PolicyView>> {
-    let api: Api<ValidatingAdmissionPolicy> = Api::all(server.client.clone());
-    let which = ListParams::default().labels(OURS);
-    let resource = "validatingadmissionpolicies.admissionregistration.k8s.io";
-    let all = list(api, which, "ValidatingAdmissionPolicy", resource).await?;
-    let views = all.iter().map(|one| PolicyView {
-        name: one.metadata.name.clone().unwrap_or_default(),
-        operator: label(&one.metadata, COMPONENT),
-    });
-    Ok(views.collect())
-}
-
-async fn bindings(server: &Server) -> Known<Vec<BindingView>> {
-    let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(server.client.clone());
-    // Without the label: an administrator may have written a binding for one of our policies.
-    let resource = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
-    let kind = "ValidatingAdmissionPolicyBinding";
-    let all = list(api, ListParams::default(), kind, resource).await?;
-    let views = all.into_iter().map(|one| {
-        let spec = one.spec.unwrap_or_default();
-        let actions = spec.validation_actions.unwrap_or_default();
-        BindingView {
-            policy: spec.policy_name.unwrap_or_default(),
-            denies: actions.iter().any(|action| action == "Deny"),
-        }
-    });
-    Ok(views.collect())
 }
 
 async fn of_others(server: &Server) -> Known<Vec<WebhookView>> {

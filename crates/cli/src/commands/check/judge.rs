@@ -1,11 +1,6 @@
 //! Decides whether an installation is well. All functions are pure.
 
-use std::collections::BTreeSet;
-
-use api::{
-    kinds::{OPERATORS, OperatorRow},
-    policy::Policies,
-};
+use api::kinds::{OPERATORS, OperatorRow};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use why::{
     leader::{Deployment, Installation, Leader, judge},
@@ -14,6 +9,9 @@ use why::{
 
 use super::view::{Backend, DeploymentView, State, WebhookView};
 use crate::text::{count, span};
+
+mod policies;
+mod roles;
 
 /// The oldest supported minor version of Kubernetes 1.
 const OLDEST_KUBERNETES: u32 = 34;
@@ -65,7 +63,8 @@ pub(super) fn findings(state: &State) -> Vec<Finding> {
             all.extend(crds(state, operator));
             all.extend(deployment(state, operator));
             all.push(lease(state, operator));
-            all.extend(policies(state, operator));
+            all.extend(roles::check(state, operator));
+            all.extend(policies::check(state, operator));
         } else if !installed.is_empty() {
             let value = format!("operators.{}.enabled", operator.name);
             all.push(finding(
@@ -155,6 +154,14 @@ fn versions(state: &State) -> Vec<Finding> {
 /// policy that this program knows.
 fn is_same_version(state: &State, operator: &OperatorRow) -> bool {
     of(state, operator).is_some_and(|one| one.version == state.version)
+}
+
+/// Returns the verdict about a difference to what this program knows, and its reason or remedy.
+fn of_difference(state: &State, operator: &OperatorRow) -> (Verdict, &'static str) {
+    match is_same_version(state, operator) {
+        true => (Verdict::Failed, "run 'helm upgrade'"),
+        false => (Verdict::Warning, "the operator's version is another"),
+    }
 }
 
 fn crds(state: &State, operator: &OperatorRow) -> Vec<Finding> {
@@ -308,72 +315,6 @@ fn installed(state: &State, operator: &OperatorRow, home: &str) -> Option<Instal
         }),
         pods: found.and_then(|one| one.pods.clone()),
     })
-}
-
-fn policies(state: &State, operator: &OperatorRow) -> Vec<Finding> {
-    let check = format!("admission policies of operator {}", operator.name);
-    let (policies, bindings) = match (&state.policies, &state.bindings) {
-        (Ok(policies), Ok(bindings)) => (policies, bindings),
-        (Err(why), _) | (_, Err(why)) => return vec![unread(check, why)],
-    };
-    let Policies {
-        policies: of_authors,
-        operator_policies: of_operator,
-        user_roles: _,
-        shared: _,
-    } = (operator.policies)();
-    let wanted = of_authors.iter().chain(&of_operator);
-    let wanted: BTreeSet<&str> = wanted
-        .filter_map(|policy| policy.metadata.name.as_deref())
-        .collect();
-    let mut found = policies.iter().filter(|one| one.operator == operator.name);
-    let (mut missing, mut open) = (Vec::new(), Vec::new());
-    for name in &wanted {
-        // The chart puts its own name and the operator's before.
-        let suffix = format!("{}-{name}", operator.name);
-        let policy = found.clone().find(|one| one.name.ends_with(&suffix));
-        match policy {
-            None => missing.push(format!("'{name}'")),
-            Some(policy) => {
-                let mut bindings = bindings.iter();
-                if !bindings.any(|one| one.policy == policy.name && one.denies) {
-                    open.push(format!("'{}'", policy.name));
-                }
-            }
-        }
-    }
-    if found.next().is_none() {
-        let detail = "none exist: the authors of Agents and runs can use all Secrets of their namespace; set 'admissionPolicies.enabled=true'";
-        return vec![finding(check, Verdict::Failed, detail)];
-    }
-    let mut all = Vec::new();
-    if !missing.is_empty() {
-        let (verdict, rest) = match is_same_version(state, operator) {
-            true => (Verdict::Failed, "run 'helm upgrade'"),
-            false => (Verdict::Warning, "the operator's version is another"),
-        };
-        let detail = format!("{} missing; {rest}", missing.join(", "));
-        all.push(finding(check.clone(), verdict, detail));
-    }
-    if !open.is_empty() {
-        let detail = format!(
-            "{} has no binding that denies, so it has no effect: run 'helm upgrade'",
-            open.join(", ")
-        );
-        all.push(finding(check.clone(), Verdict::Failed, detail));
-    }
-    if all.is_empty() {
-        let detail = format!("{}, each with a binding", policies_text(wanted.len()));
-        all.push(finding(check, Verdict::Ok, detail));
-    }
-    all
-}
-
-fn policies_text(number: usize) -> String {
-    match number {
-        1 => "1 policy".to_owned(),
-        number => format!("{number} policies"),
-    }
 }
 
 fn webhooks(state: &State) -> Vec<Finding> {

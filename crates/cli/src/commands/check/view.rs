@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use api::{Timestamp, kinds::KindRow};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingAdmissionPolicySpec, rbac::v1::PolicyRule},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use why::{leader::Candidate, world::LeaseView};
 
 /// A part of the state, or why it could not be read.
@@ -27,6 +30,8 @@ pub(super) struct State {
     pub(super) deployments: Known<Vec<DeploymentView>>,
     /// The Leases, by the name of the operator.
     pub(super) leases: BTreeMap<&'static str, Known<Vec<LeaseView>>>,
+    /// The roles of the operators.
+    pub(super) roles: Known<Roles>,
     pub(super) policies: Known<Vec<PolicyView>>,
     pub(super) bindings: Known<Vec<BindingView>>,
     pub(super) webhooks: Known<Vec<WebhookView>>,
@@ -41,6 +46,8 @@ pub(super) struct DeploymentView {
     pub(super) namespace: String,
     /// The operator, from the label `app.kubernetes.io/component`.
     pub(super) operator: String,
+    /// The name of its ServiceAccount.
+    pub(super) account: String,
     /// The version of the chart's application, from the label `app.kubernetes.io/version`.
     pub(super) version: String,
     pub(super) wanted: i32,
@@ -58,6 +65,7 @@ pub(super) struct DeploymentView {
 pub(super) struct PolicyView {
     pub(super) name: String,
     pub(super) operator: String,
+    pub(super) spec: Box<ValidatingAdmissionPolicySpec>,
 }
 
 /// A ValidatingAdmissionPolicyBinding.
@@ -65,6 +73,45 @@ pub(super) struct PolicyView {
 pub(super) struct BindingView {
     pub(super) policy: String,
     pub(super) denies: bool,
+    pub(super) reach: Reach,
+}
+
+/// The requests to which a binding applies its policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All requests that the policy matches.
+    All,
+    /// Those in these namespaces, as the chart binds a policy with `watchNamespaces`.
+    Namespaces(Vec<String>),
+    /// Some of them, by other selectors or by parameters.
+    Part,
+}
+
+/// The roles of an installation, and the bindings that give them to ServiceAccounts.
+#[derive(Debug, Clone)]
+pub(super) struct Roles {
+    pub(super) roles: Vec<RoleView>,
+    pub(super) bindings: Vec<RoleBindingView>,
+}
+
+/// A Role or a ClusterRole.
+#[derive(Debug, Clone)]
+pub(super) struct RoleView {
+    pub(super) name: String,
+    /// The namespace of a Role. `None`: a ClusterRole.
+    pub(super) namespace: Option<String>,
+    pub(super) rules: Vec<PolicyRule>,
+}
+
+/// A RoleBinding or a ClusterRoleBinding.
+#[derive(Debug, Clone)]
+pub(super) struct RoleBindingView {
+    /// The namespace of a RoleBinding. `None`: a ClusterRoleBinding.
+    pub(super) namespace: Option<String>,
+    pub(super) role: String,
+    pub(super) is_cluster_role: bool,
+    /// The ServiceAccounts among the subjects, as `namespace/name`.
+    pub(super) accounts: Vec<String>,
 }
 
 /// A webhook that concerns objects of an installation and rejects them if it fails.

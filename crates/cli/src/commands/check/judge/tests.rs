@@ -1,103 +1,18 @@
-use std::collections::BTreeMap;
-
-use api::{Timestamp, kinds, tasks::TASK_RUN};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value, from_value, to_value};
-use why::leader::{Candidate, Program};
+use api::{kinds, rbac::Scope, tasks::TASK_RUN};
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingAdmissionPolicySpec, rbac::v1::PolicyRule},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use why::leader::Program;
 
 use super::*;
-use crate::commands::check::view::{BindingView, Known, Permission, PolicyView};
+use crate::commands::check::view::{
+    BindingView, Known, Permission, Reach, RoleBindingView, RoleView, Roles,
+};
 
-fn at(text: &str) -> Timestamp {
-    text.parse().unwrap()
-}
+mod fixture;
 
-/// Returns the CRD as the API server stores it.
-fn established(crd: &CustomResourceDefinition) -> CustomResourceDefinition {
-    let mut crd: Value = to_value(crd).unwrap();
-    crd["status"] = serde_json::json!({ "conditions": [{ "type": "Established", "status": "True",
-        "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "", "message": "" }] });
-    from_value(crd).unwrap()
-}
-
-/// Returns the name of a Pod of this operator.
-fn pod(operator: &str) -> String {
-    format!("orchestrator-{operator}-6d5f-abcde")
-}
-
-/// An installation of both operators without any trouble.
-fn well() -> State {
-    let operators = OPERATORS.iter().copied();
-    let names = |operator: &'static OperatorRow| {
-        let all = (operator.policies)();
-        let both = all.policies.into_iter().chain(all.operator_policies);
-        both.map(move |policy| {
-            let name = policy.metadata.name.unwrap();
-            format!("orchestrator-{}-{name}", operator.name)
-        })
-    };
-    State {
-        now: at("2026-01-01T01:00:00Z"),
-        version: "0.1.0".to_owned(),
-        kubernetes: "v1.36.3".to_owned(),
-        namespace: "team".to_owned(),
-        crds: kinds::all()
-            .map(|row| (row, Ok(Some(Box::new(established(&row.crd()))))))
-            .collect(),
-        deployments: Ok(operators
-            .clone()
-            .map(|operator| DeploymentView {
-                name: format!("orchestrator-{}", operator.name),
-                namespace: "system".to_owned(),
-                operator: operator.name.to_owned(),
-                version: "0.1.0".to_owned(),
-                wanted: 2,
-                ready: 2,
-                is_rolled_out: true,
-                unready: Ok(Vec::new()),
-                pods: Some(vec![Candidate {
-                    name: pod(operator.name),
-                    program: Program::Runs(Some(at("2026-01-01T00:30:00Z"))),
-                }]),
-            })
-            .collect()),
-        leases: operators
-            .clone()
-            .map(|operator| {
-                let lease = LeaseView {
-                    name: operator.lease.to_owned(),
-                    namespace: "system".to_owned(),
-                    holder: Some(format!("{}_1", pod(operator.name))),
-                    renewed: Some(Time(at("2026-01-01T00:59:56Z"))),
-                    duration_seconds: 15,
-                    version: None,
-                };
-                (operator.name, Ok(vec![lease]))
-            })
-            .collect::<BTreeMap<_, _>>(),
-        policies: Ok(operators
-            .clone()
-            .flat_map(|operator| {
-                names(operator).map(move |name| PolicyView {
-                    name,
-                    operator: operator.name.to_owned(),
-                })
-            })
-            .collect()),
-        bindings: Ok(operators
-            .flat_map(names)
-            .map(|policy| BindingView {
-                policy,
-                denies: true,
-            })
-            .collect()),
-        webhooks: Ok(Vec::new()),
-        permissions: vec![(
-            "view".to_owned(),
-            Ok(vec![permission("get", true), permission("list", true)]),
-        )],
-    }
-}
+use fixture::{at, well};
 
 fn permission(verb: &str, is_allowed: bool) -> Permission {
     Permission {
@@ -117,6 +32,18 @@ fn webhook_with(backend: Backend) -> WebhookView {
 
 fn tasks(state: &mut State) -> &mut DeploymentView {
     state.deployments.as_mut().unwrap().first_mut().unwrap()
+}
+
+/// Returns the rules of the ClusterRole of the tasks operator.
+fn rules_of(state: &mut State) -> &mut Vec<PolicyRule> {
+    let roles = &mut state.roles.as_mut().unwrap().roles;
+    &mut roles.first_mut().unwrap().rules
+}
+
+fn policy_of<'a>(state: &'a mut State, name: &str) -> &'a mut ValidatingAdmissionPolicySpec {
+    let all = state.policies.as_mut().unwrap();
+    let found = all.iter_mut().find(|one| one.name == name);
+    &mut found.unwrap().spec
 }
 
 fn crd_of(state: &mut State) -> &mut Known<Option<Box<CustomResourceDefinition>>> {
@@ -340,6 +267,62 @@ fn each_fault_is_found() {
             "has no binding that denies",
         ),
         (
+            "binding that leaves out requests",
+            |state| {
+                let all = state.bindings.as_mut().unwrap();
+                let is_it = |one: &&mut BindingView| one.policy == "orchestrator-tasks-use-agent";
+                all.iter_mut().find(is_it).unwrap().reach = Reach::Part;
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "'orchestrator-tasks-use-agent' has only bindings that leave out requests",
+        ),
+        (
+            "validations removed",
+            |state| {
+                policy_of(state, "orchestrator-tasks-use-agent").validations = None;
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "not as in this release: 'orchestrator-tasks-use-agent' (validations); run 'helm upgrade'",
+        ),
+        (
+            "policy that ignores errors and other users",
+            |state| {
+                let spec = policy_of(state, "orchestrator-tasks-own-pods");
+                spec.failure_policy = Some("Ignore".to_owned());
+                spec.match_conditions = None;
+            },
+            Verdict::Failed,
+            "admission policies of operator tasks",
+            "'orchestrator-tasks-own-pods' (failurePolicy, matchConditions)",
+        ),
+        (
+            "permission missing",
+            |state| {
+                let mut rules = rules_of(state).iter_mut();
+                let jobs = Some(vec!["jobs".to_owned()]);
+                let rule = rules.find(|rule| rule.resources == jobs).unwrap();
+                rule.verbs.retain(|verb| verb != "create");
+            },
+            Verdict::Failed,
+            "permissions of operator tasks",
+            "the roles of ServiceAccount 'system/orchestrator-tasks' lack create jobs.batch; run 'helm upgrade'",
+        ),
+        (
+            "role without a binding",
+            |state| {
+                let account = "system/orchestrator-tasks".to_owned();
+                let roles = state.roles.as_mut().unwrap();
+                roles
+                    .bindings
+                    .retain(|one| !one.accounts.contains(&account));
+            },
+            Verdict::Failed,
+            "permissions of operator tasks",
+            "no binding of the chart gives ServiceAccount 'system/orchestrator-tasks' a role",
+        ),
+        (
             "webhook down",
             |state| {
                 let backend = Backend::Service("guard/guard".to_owned(), Ok(Some(0)));
@@ -405,6 +388,9 @@ fn each_fault_is_found() {
         // Without its Deployment, an operator does not lead either.
         let is_deployment = check.starts_with("Deployment of operator");
         found.retain(|one| !is_deployment || one.check != "Lease orchestrator-tasks");
+        // Without the Deployments, the ServiceAccounts are not known either.
+        let is_unknown = |one: &Finding| one.check.starts_with("permissions of operator");
+        found.retain(|one| *check != "versions" || !is_unknown(one));
         let [one] = found.as_slice() else {
             panic!("{name}: {found:#?}");
         };
@@ -415,6 +401,102 @@ fn each_fault_is_found() {
         );
         assert!(one.detail.contains(words), "{name}: {}", one.detail);
     }
+}
+
+/// With `watchNamespaces`, the chart has a Role in each of them instead of rules for all namespaces.
+#[test]
+fn an_operator_of_some_namespaces_needs_its_role_in_each() {
+    let limited = || {
+        let mut state = well();
+        let Roles { roles, bindings } = state.roles.as_mut().unwrap();
+        let is_watched = |rule: &PolicyRule| {
+            let name = |list: &Option<Vec<String>>| list.clone().unwrap_or_default().concat();
+            let mut all = api::tasks::OPERATOR.permissions.iter();
+            all.any(|one| {
+                let is_it = one.resource == name(&rule.resources);
+                one.scope == Scope::Watched && is_it && one.group == name(&rule.api_groups)
+            })
+        };
+        let everywhere = &mut roles.first_mut().unwrap().rules;
+        let (watched, of_cluster) = everywhere.drain(..).partition(is_watched);
+        *everywhere = of_cluster;
+        for namespace in ["a", "b"] {
+            roles.push(RoleView {
+                name: "orchestrator-tasks".to_owned(),
+                namespace: Some(namespace.to_owned()),
+                rules: Vec::clone(&watched),
+            });
+            bindings.push(RoleBindingView {
+                namespace: Some(namespace.to_owned()),
+                role: "orchestrator-tasks".to_owned(),
+                is_cluster_role: false,
+                accounts: vec!["system/orchestrator-tasks".to_owned()],
+            });
+        }
+        state
+    };
+    let of_tasks = |state: &State| {
+        let found = findings(state).into_iter();
+        let mut found = found.filter(|one| one.check == "permissions of operator tasks");
+        found.next().unwrap()
+    };
+    let whole = of_tasks(&limited());
+    assert_eq!(whole.verdict, Verdict::Ok, "{}", whole.detail);
+    assert_eq!(whole.detail, "all that it needs, in 2 namespaces");
+    let mut state = limited();
+    state.roles.as_mut().unwrap().bindings.pop();
+    let broken = of_tasks(&state);
+    assert_eq!(broken.verdict, Verdict::Failed);
+    assert!(
+        broken.detail.contains("in namespace 'b'"),
+        "{}",
+        broken.detail
+    );
+}
+
+#[test]
+fn permissions_that_cannot_be_read_are_not_judged() {
+    let unreadable: [Break; 2] = [
+        |state| state.roles = Err("forbidden".to_owned()),
+        |state| state.deployments = Err("forbidden".to_owned()),
+    ];
+    for change in unreadable {
+        let mut state = well();
+        change(&mut state);
+        let mut found = findings(&state);
+        found.retain(|one| one.check.starts_with("permissions of operator"));
+        assert_eq!(found.len(), OPERATORS.len(), "{found:#?}");
+        for one in found {
+            assert_eq!(one.verdict, Verdict::Warning, "{}", one.detail);
+            assert!(
+                one.detail.contains("is not checked: forbidden"),
+                "{}",
+                one.detail
+            );
+        }
+    }
+}
+
+/// The chart has a value that removes this permission.
+#[test]
+fn an_optional_permission_may_be_missing() {
+    let mut state = well();
+    for role in &mut state.roles.as_mut().unwrap().roles {
+        let secrets = Some(vec!["secrets".to_owned()]);
+        role.rules
+            .retain(|rule| rule.resources != secrets || role.name != "orchestrator-apps");
+    }
+    let found = findings(&state);
+    let apps = found
+        .iter()
+        .find(|one| one.check == "permissions of operator apps");
+    let apps = apps.unwrap();
+    assert_eq!(apps.verdict, Verdict::Ok, "{}", apps.detail);
+    assert!(
+        apps.detail.contains("readReleaseSecrets=false"),
+        "{}",
+        apps.detail
+    );
 }
 
 /// A newer operator may have other fields and policies.
