@@ -57,7 +57,7 @@ pub(crate) enum Verb {
     Context(Context),
     /// Wait until runs finish and tenants are ready; the exit code is their outcome
     #[command(
-        after_help = "The results of each finished run are printed. A suspended run or tenant does not finish: the command does not wait for it and ends with exit code 3."
+        after_help = "The results of each finished run are printed. A suspended run or tenant does not finish: the command does not wait for it and ends with exit code 3. If you may read the Lease of the operator, the command reports an operator that is down, and keeps waiting."
     )]
     Wait(Wait),
     /// Print the results of a finished run, or one of them

@@ -12,6 +12,7 @@ mod environment;
 mod exit;
 mod failure;
 mod files;
+mod leadership;
 mod operators;
 mod output;
 mod reference;

@@ -24,6 +24,10 @@ use crate::{
     watching::{Trouble, trouble},
 };
 
+mod down;
+
+use down::{Down, described, leaders};
+
 /// Interval between redraws of a live timeline.
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -171,6 +175,8 @@ pub(crate) async fn until_finished(
         let events = watcher(objects, which).default_backoff();
         events.map(move |event| (index, event)).boxed()
     }));
+    let mut leaders = leaders(session, server, runs);
+    let mut down = Down::default();
     let mut view = View::new(session);
     let mut tick = tokio::time::interval(REDRAW_INTERVAL);
     let time_up = async {
@@ -187,13 +193,13 @@ pub(crate) async fn until_finished(
             biased;
             () = &mut time_up => {
                 view.show(session, &mut awaited, true)?;
-                timed_out(session, &awaited, limit, view.trouble)?;
+                timed_out(session, &awaited, limit, view.trouble, &down)?;
                 break;
             }
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 view.show(session, &mut awaited, true)?;
-                left(session, &awaited)?;
+                left(session, &awaited, &down)?;
                 break;
             }
             Some((index, event)) = events.next() => match (event, awaited.get_mut(index)) {
@@ -214,6 +220,13 @@ pub(crate) async fn until_finished(
                     }
                 }
             },
+            Some((operator, found)) = leaders.next() => {
+                if let Some(words) = down.observe(operator, found) {
+                    session.remark(&words)?;
+                    // The lines above were printed before the remark and must not be redrawn.
+                    view.height = 0;
+                }
+            }
             _ = tick.tick(), if view.is_live => {}
         }
         view.remark(session, remark)?;
@@ -232,6 +245,7 @@ fn timed_out(
     awaited: &[Awaited],
     limit: Option<Duration>,
     trouble: Option<String>,
+    down: &Down,
 ) -> Result<(), Failure> {
     let limit = limit.unwrap_or_default().as_secs();
     let waited = span(i64::try_from(limit).unwrap_or(i64::MAX));
@@ -242,16 +256,16 @@ fn timed_out(
         )));
     }
     for one in going(awaited) {
-        unfinished(session, &format!("timed out after {waited}"), one)?;
+        unfinished(session, &format!("timed out after {waited}"), one, down)?;
     }
     ended(session, awaited)?;
     Ok(())
 }
 
 /// Handles Ctrl-C, which ends only the waiting.
-fn left(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
+fn left(session: &mut Session<'_>, awaited: &[Awaited], down: &Down) -> io::Result<()> {
     for one in going(awaited) {
-        unfinished(session, "stopped waiting", one)?;
+        unfinished(session, "stopped waiting", one, down)?;
         session.hint("to wait again", "wait", &one.name)?;
         if one.name.is_run() {
             session.hint("to stop it for good", "cancel", &one.name)?;
@@ -266,17 +280,23 @@ fn going(awaited: &[Awaited]) -> impl Iterator<Item = &Awaited> {
 
 /// Prints the state of an object when the waiting ends before the object does. `why` is the reason
 /// for the end of the waiting.
-fn unfinished(session: &mut Session<'_>, why: &str, one: &Awaited) -> io::Result<()> {
+fn unfinished(session: &mut Session<'_>, why: &str, one: &Awaited, down: &Down) -> io::Result<()> {
     match &one.run {
-        Some(run) => stopped(session, why, run),
+        Some(run) => stopped(session, why, run, down.of(run.name.kind)),
         None => session.remark(&format!("{why}: the state of {} is not known", one.name)),
     }
 }
 
-/// Prints the state of an object that has not ended, and the next command.
-pub(crate) fn stopped(session: &mut Session<'_>, why: &str, object: &Object) -> io::Result<()> {
+/// Prints the state of an object that has not ended, and the next command. `down` is the reason why its
+/// operator does not lead, if that is known.
+pub(crate) fn stopped(
+    session: &mut Session<'_>,
+    why: &str,
+    object: &Object,
+    down: Option<&str>,
+) -> io::Result<()> {
     let name = &object.name;
-    session.remark(&format!("{why}: {name} {}", state::unfinished(object)))?;
+    session.remark(&format!("{why}: {name} {}", described(object, down)))?;
     match state::is_suspended(object) {
         true => session.hint("to resume it", "resume", name),
         false => session.hint("to see what it waits for", "why", name),
@@ -296,7 +316,7 @@ fn ended(session: &mut Session<'_>, awaited: &[Awaited]) -> io::Result<()> {
                     session.hint(&purpose, "why", &one.name)?;
                 }
             }
-            (Some(End::Suspended), Some(run)) => stopped(session, "not waiting", run)?,
+            (Some(End::Suspended), Some(run)) => stopped(session, "not waiting", run, None)?,
             (Some(End::NotFound | End::Deleted), _) => {
                 let what = match one.name.is_run() {
                     true => "runs".to_owned(),

@@ -58,7 +58,7 @@ pub(crate) async fn until_finished(
         }
     };
     match &last {
-        Some(run) => wait::stopped(session, &why, run)?,
+        Some(run) => wait::stopped(session, &why, run, None)?,
         None => session.remark(&format!("{why}: the state of {name} is not known"))?,
     }
     Ok(Exit::Timeout)
