@@ -1,26 +1,26 @@
 //! `version`
 
-use actions::{Error, Request};
+use actions::Request;
 use api::{
     Timestamp,
     kinds::{OPERATORS, OperatorRow},
     names,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, api::ListParams};
+use why::{
+    leader::{Installation, Leader, judge},
+    world::LeaseView,
+};
 
 use crate::{
     Exit,
     failure::Failure,
-    operators,
+    leadership, operators,
     session::{Server, Session, ask},
     text::{between, clean, span},
 };
 
 const OURS: &str = env!("CARGO_PKG_VERSION");
-
-/// Shortest time without a renewal after which an operator does not lead, in seconds.
-const PATIENCE: i64 = 30;
 
 /// Prints the versions. A version that cannot be read is printed as such and is not an error,
 /// because the client's version is known.
@@ -43,11 +43,13 @@ pub(crate) async fn run(session: &mut Session<'_>) -> Result<Exit, Failure> {
         }
     };
     for operator in OPERATORS {
-        match leases(operator, &server, session).await {
+        match leadership::leases(&server, operator, session.namespace_flag()).await {
             Ok(leases) if leases.is_empty() => session.line(&absent(operator))?,
             Ok(leases) => {
                 for lease in &leases {
-                    let found = Found::read(lease, session.now());
+                    let home = lease.metadata.namespace.as_deref().unwrap_or_default();
+                    let installed = leadership::installation(&server, operator, home).await;
+                    let found = Found::read(lease, session.now(), installed.as_ref());
                     session.line(&found.sentence(operator))?;
                     if let Some(warning) = found.warning(operator) {
                         session.remark(&warning)?;
@@ -81,37 +83,6 @@ async fn server_version(server: &Server) -> Result<String, Failure> {
     Ok(version.git_version)
 }
 
-/// Reads the Leases of an operator in all namespaces, or where that is denied, in the namespace of
-/// the flag `-n`.
-async fn leases(
-    operator: &OperatorRow,
-    server: &Server,
-    session: &Session<'_>,
-) -> Result<Vec<Lease>, Failure> {
-    let which = ListParams::default().fields(&format!("metadata.name={}", operator.lease));
-    let list = async |namespace: Option<&str>| {
-        let api: Api<Lease> = match namespace {
-            Some(namespace) => Api::namespaced(server.client.clone(), namespace),
-            None => Api::all(server.client.clone()),
-        };
-        let request = Request {
-            verb: "list",
-            kind: "Lease",
-            resource: "leases.coordination.k8s.io",
-            name: None,
-            namespace: namespace.map(str::to_owned),
-        };
-        let found = ask(request, api.list(&which)).await;
-        found.map(|list| list.items)
-    };
-    match (list(None).await, session.namespace_flag()) {
-        (Err(Failure::Action(error)), Some(namespace)) if matches!(*error, Error::Denied(..)) => {
-            list(Some(namespace)).await
-        }
-        (found, _) => found,
-    }
-}
-
 /// Formats the result for an operator without a Lease.
 fn absent(operator: &OperatorRow) -> String {
     format!(
@@ -124,32 +95,39 @@ fn absent(operator: &OperatorRow) -> String {
 
 /// The Lease of an operator.
 ///
-/// The leader writes its own version beside each renewal. So a fresh Lease proves which version
-/// leads now. It proves nothing about standbys, and nothing about the CRDs.
+/// The leader writes its own version beside each renewal. So a fresh Lease of a process that can lead
+/// proves which version leads now. It proves nothing about standbys, and nothing about the CRDs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
     version: Option<String>,
     namespace: String,
-    /// The leader, or `None` if the Lease was released or not renewed in time.
-    leader: Option<String>,
+    /// The process that leads, or the reason why none does.
+    leader: Result<String, String>,
     /// Time since the last renewal.
     renewed: String,
 }
 
 impl Found {
-    fn read(lease: &Lease, now: Timestamp) -> Self {
-        let spec = lease.spec.clone().unwrap_or_default();
+    /// Without the Deployment, `None`, only the Lease counts.
+    fn read(lease: &Lease, now: Timestamp, installed: Option<&Installation>) -> Self {
         let annotations = lease.metadata.annotations.as_ref();
         let version = annotations.and_then(|all| all.get(names::VERSION));
-        let limit = i64::from(spec.lease_duration_seconds.unwrap_or_default()) * 2;
-        let renewed = spec.renew_time.as_ref().map(|time| time.0);
-        let is_fresh = renewed
-            .is_some_and(|renewed| now.as_second() - renewed.as_second() <= limit.max(PATIENCE));
-        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+        let view = LeaseView::from(lease);
+        let renewed = view.renewed.as_ref().map(|time| time.0);
+        let holder = clean(view.holder.as_deref().unwrap_or_default());
+        let name = &view.name;
+        let leader = match judge(&view, now, installed) {
+            Leader::Leads => Ok(holder),
+            Leader::Released | Leader::Expired => Err(format!("no process holds Lease '{name}'")),
+            Leader::Absent(absence) => Err(format!(
+                "'{holder}' holds Lease '{name}', but {}",
+                absence.describe()
+            )),
+        };
         Self {
             version: version.map(|version| clean(version)),
             namespace: clean(lease.metadata.namespace.as_deref().unwrap_or_default()),
-            leader: holder.filter(|_| is_fresh).map(|holder| clean(&holder)),
+            leader,
             renewed: renewed.map_or_else(
                 || "never renewed".to_owned(),
                 |renewed| format!("renewed {} ago", span(between(renewed, now))),
@@ -164,17 +142,17 @@ impl Found {
             leader,
             renewed,
         } = self;
-        let (name, lease) = (operator.name, operator.lease);
+        let name = operator.name;
         let version = match version {
             Some(version) => version,
             None => "of unknown version (it writes none to its Lease)",
         };
         match leader {
-            Some(leader) => format!(
+            Ok(leader) => format!(
                 "operator {name} {version}, leading: '{leader}' in namespace '{namespace}', {renewed}"
             ),
-            None => format!(
-                "operator {name} {version}, not running: no process holds Lease '{lease}' in namespace '{namespace}', {renewed}"
+            Err(why) => format!(
+                "operator {name} {version}, not running: {why} in namespace '{namespace}', {renewed}"
             ),
         }
     }
@@ -214,7 +192,7 @@ mod tests {
                 "renewTime": "2026-01-01T00:00:00.000000Z" },
         }))
         .unwrap();
-        Found::read(&lease, "2026-01-01T00:00:20Z".parse().unwrap())
+        Found::read(&lease, "2026-01-01T00:00:20Z".parse().unwrap(), None)
     }
 
     #[test]
@@ -254,9 +232,31 @@ mod tests {
             ("2026-01-01T00:00:30Z", true),
             ("2026-01-01T00:00:31Z", false),
         ] {
-            let found = Found::read(&lease, now.parse().unwrap());
-            assert_eq!(found.leader.is_some(), leads, "{now}");
+            let found = Found::read(&lease, now.parse().unwrap(), None);
+            assert_eq!(found.leader.is_ok(), leads, "{now}");
         }
+    }
+
+    /// The Lease outlives its holder.
+    #[test]
+    fn an_operator_that_was_uninstalled_does_not_lead() {
+        let lease: Lease = serde_json::from_value(json!({
+            "metadata": { "name": "orchestrator-tasks", "namespace": "system",
+                "annotations": { names::VERSION: "0.1.0" } },
+            "spec": { "holderIdentity": "orchestrator-tasks-6d5f-abcde_1", "leaseDurationSeconds": 15,
+                "renewTime": "2026-01-01T00:00:00.000000Z" } }))
+        .unwrap();
+        let now = "2026-01-01T00:00:08Z".parse().unwrap();
+        let uninstalled = Installation {
+            operator: "tasks".to_owned(),
+            ..Installation::default()
+        };
+        let found = Found::read(&lease, now, Some(&uninstalled));
+        assert_eq!(
+            found.sentence(&tasks::OPERATOR),
+            "operator tasks 0.1.0, not running: 'orchestrator-tasks-6d5f-abcde_1' holds Lease 'orchestrator-tasks', but its Deployment does not exist in namespace 'system', renewed 8s ago"
+        );
+        assert!(Found::read(&lease, now, None).leader.is_ok());
     }
 
     #[test]
