@@ -49,7 +49,7 @@ pub(crate) struct Check {}
 /// `uninstall`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Lists unfinished runs and objects with finalizers in all namespaces. Without the operator, their deletion would wait indefinitely. Ends with exit code 0 if there are none, otherwise with 1."
+    after_help = "Lists unfinished runs and objects with finalizers of Orchestrator in all namespaces. Without the operator, their deletion would wait indefinitely: the output has the commands for this case, too. Ends with exit code 0 if there are none, otherwise with 1."
 )]
 pub(crate) struct Uninstall {
     /// Check only, and change nothing

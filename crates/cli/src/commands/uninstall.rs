@@ -4,8 +4,12 @@
 //! is uninstalled first, the deletion of the CRD waits for such an object indefinitely.
 
 use actions::{Error, Object, Request};
-use api::kinds::{self, KindRow};
+use api::{
+    kinds::{self, KindRow},
+    names,
+};
 use kube::{api::ListParams, core::DynamicObject};
+use serde_json::{Value, json};
 
 use crate::{
     Exit,
@@ -22,6 +26,9 @@ const PAGE: u32 = 100;
 /// Maximum number of objects that are shown. All of them are counted.
 const SHOWN: usize = 50;
 
+/// Maximum number of commands that remove a finalizer. The others differ only in the name.
+const PATCHES: usize = 3;
+
 pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Exit, Failure> {
     if !verb.check {
         return Err(Failure::client(
@@ -32,6 +39,7 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
     let mut table = Table::new(vec!["NAMESPACE", "OBJECT", "STATE", "FINALIZERS"]);
     let (mut found, mut installed) = (0_usize, 0_usize);
     let mut named: Vec<Named> = Vec::new();
+    let mut patches = Vec::new();
     for row in kinds::all() {
         let mut next = None;
         loop {
@@ -47,6 +55,7 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
                 found = found.saturating_add(1);
                 if found <= SHOWN {
                     add(&mut named, &object);
+                    patches.extend(Release::of(&object));
                     let standing = state::standing(&object);
                     table.push(vec![
                         cell(object.metadata.namespace.as_deref().unwrap_or("-")),
@@ -74,7 +83,7 @@ pub(crate) async fn run(verb: Uninstall, session: &mut Session<'_>) -> Result<Ex
     if found > SHOWN {
         session.remark(&format!("and {} more", found.saturating_sub(SHOWN)))?;
     }
-    let lines = advice(found, &named, |rest, namespace| match namespace {
+    let lines = advice(found, &named, &patches, |rest, namespace| match namespace {
         Some(namespace) => session.kubectl(rest, namespace),
         None => session.same_cluster(&format!("kubectl {rest}")),
     });
@@ -103,6 +112,35 @@ fn add(all: &mut Vec<Named>, object: &Object) {
             namespace,
             names: vec![name],
         }),
+    }
+}
+
+/// The removal of our finalizer from an object.
+#[derive(Debug, PartialEq)]
+struct Release {
+    /// The command for kubectl, without the namespace.
+    command: String,
+    namespace: Option<String>,
+}
+
+impl Release {
+    /// Returns `None` if the object has no finalizer of ours. Finalizers of others stay.
+    fn of(object: &Object) -> Option<Self> {
+        if !has_our_finalizer(object) {
+            return None;
+        }
+        let ours = our_finalizer(object);
+        let others: Vec<&String> = all_finalizers(object).filter(|one| **one != ours).collect();
+        let others = match others.is_empty() {
+            true => Value::Null,
+            false => json!(others),
+        };
+        let patch = json!({ "metadata": { "finalizers": others } });
+        let (crd, name) = (object.name.kind.crd_name, &object.name.name);
+        Some(Self {
+            command: format!("patch {crd} {name} --type merge --patch '{patch}'"),
+            namespace: object.metadata.namespace.clone(),
+        })
     }
 }
 
@@ -138,12 +176,40 @@ async fn page(
     }
 }
 
-/// Returns whether the deletion of the object needs an operator that runs. An unfinished run or request counts
-/// even without a finalizer: its operator may add one at any time.
+/// Returns whether the deletion of the object needs an operator that runs. An unfinished run or request
+/// counts even without a finalizer: its operator may add one at any time. A finalizer of another controller does
+/// not count: that controller removes it.
 fn hangs(object: &Object) -> bool {
-    let has_finalizer = all_finalizers(object).next().is_some();
-    let is_unfinished = object.name.is_ending() && object.outcome().is_none();
-    has_finalizer || is_unfinished
+    let is_unfinished = object.name.is_ending() && !is_finished(object);
+    has_our_finalizer(object) || is_unfinished
+}
+
+/// Returns whether the run or request has finished. The conditions of a status can be missing or undecodable, and a
+/// run that was restored without its status has only an annotation.
+fn is_finished(run: &Object) -> bool {
+    let (version, recorded) = (run.version(), run.recorded_version());
+    let is_current = recorded.is_none() || recorded == version;
+    let is_over = matches!(run.text("status.phase"), "Succeeded" | "Failed");
+    let annotations = run.metadata.annotations.as_ref();
+    let outcome = annotations.and_then(|all| all.get(names::OUTCOME));
+    // Text that is no JSON is no evidence of an end.
+    let of_version = |text: &String| {
+        serde_json::from_str::<Value>(text).is_ok_and(|outcome| {
+            let ended = outcome["version"].as_i64();
+            outcome["outcome"].is_string() && version.is_none_or(|version| ended >= Some(version))
+        })
+    };
+    run.outcome().is_some() || (is_over && is_current) || outcome.is_some_and(of_version)
+}
+
+/// Returns the finalizer that the operator of this kind adds.
+fn our_finalizer(object: &Object) -> String {
+    format!("{}/finalizer", object.name.kind.crd_name)
+}
+
+fn has_our_finalizer(object: &Object) -> bool {
+    let ours = our_finalizer(object);
+    all_finalizers(object).any(|one| *one == ours)
 }
 
 fn all_finalizers(object: &Object) -> impl Iterator<Item = &String> {
@@ -167,6 +233,7 @@ fn finalizers(object: &Object) -> String {
 fn advice(
     found: usize,
     named: &[Named],
+    patches: &[Release],
     kubectl: impl Fn(&str, Option<String>) -> String,
 ) -> Vec<String> {
     let mut lines = vec![
@@ -192,6 +259,20 @@ fn advice(
         );
     }
     lines.push("  if the operator is gone already, install the chart again first".to_owned());
+    if !patches.is_empty() {
+        lines.push(
+            "  if that is not possible, remove the finalizers; nothing waits for the Pods then:"
+                .to_owned(),
+        );
+    }
+    for patch in patches.iter().take(PATCHES) {
+        let command = kubectl(&patch.command, patch.namespace.clone());
+        lines.push(format!("    {command}"));
+    }
+    if let Some(more @ 1..) = patches.len().checked_sub(PATCHES) {
+        let more = count(more, "object");
+        lines.push(format!("    and {more} more in the same way"));
+    }
     lines
 }
 
@@ -206,8 +287,18 @@ mod tests {
     fn what_needs_the_operator_to_be_deleted_would_hang() {
         let finished = json!({ "phase": "Succeeded", "contextVersion": 1,
             "conditions": [condition("Finished", "True", "Succeeded"), condition("Succeeded", "True", "Succeeded")] });
-        let with = |mut object: Object| {
-            object.metadata.finalizers = Some(vec!["x.orchestrator.io/finalizer".to_owned()]);
+        let with_finalizer = |mut object: Object, finalizer: &str| {
+            object.metadata.finalizers = Some(vec![finalizer.to_owned()]);
+            object
+        };
+        let with = |object: Object| {
+            let ours = our_finalizer(&object);
+            with_finalizer(object, &ours)
+        };
+        let restored = |text: &str| {
+            let mut object = a_run(&json!({}), &json!({}));
+            let outcome = (names::OUTCOME.to_owned(), text.to_owned());
+            object.metadata.annotations = Some([outcome].into());
             object
         };
         let run = |status| a_run(&json!({}), status);
@@ -219,7 +310,37 @@ mod tests {
                 "finished, not released",
                 with(run(&finished)),
                 true,
-                "x.orchestrator.io/finalizer",
+                "taskruns.orchestrator.io/finalizer",
+            ),
+            (
+                "finished, with a finalizer of another controller",
+                with_finalizer(run(&finished), "backup.example/hold"),
+                false,
+                "backup.example/hold",
+            ),
+            (
+                "finished, with a status of another release",
+                run(&json!({ "phase": "Failed", "conditions": "no list" })),
+                false,
+                "none yet",
+            ),
+            (
+                "restored without its status",
+                restored("{\"version\":1,\"outcome\":\"Succeeded\"}"),
+                false,
+                "none yet",
+            ),
+            (
+                "restored, with the outcome of an earlier version",
+                restored("{\"version\":0,\"outcome\":\"Succeeded\"}"),
+                true,
+                "none yet",
+            ),
+            (
+                "an annotation that is no outcome",
+                restored("yes"),
+                true,
+                "none yet",
             ),
             (
                 "a new version",
@@ -232,31 +353,68 @@ mod tests {
                 "Tenant with its finalizer",
                 with(a_tenant(1, &json!({}))),
                 true,
-                "x.orchestrator.io/finalizer",
+                "tenants.orchestrator.io/finalizer",
             ),
         ];
         for (name, object, wanted, shown) in cases {
             assert_eq!(hangs(&object), wanted, "{name}");
             assert_eq!(finalizers(&object), shown, "{name}");
         }
+    }
+
+    #[test]
+    fn there_is_a_way_with_the_operator_and_one_without() {
         let mut named = Vec::new();
-        for name in ["a", "b"] {
-            let mut object = run(&running);
+        let mut patches = Vec::new();
+        let running = json!({ "phase": "Running", "contextVersion": 1 });
+        for (name, finalizers) in [
+            ("a", &[][..]),
+            ("b", &["taskruns.orchestrator.io/finalizer"][..]),
+            (
+                "c",
+                &["taskruns.orchestrator.io/finalizer", "backup.example/hold"][..],
+            ),
+        ] {
+            let mut object = a_run(&json!({}), &running);
             object.name.name = name.to_owned();
             object.metadata.namespace = Some("team".to_owned());
+            let finalizers = finalizers.iter().map(|one| (*one).to_owned());
+            object.metadata.finalizers = Some(finalizers.collect());
             add(&mut named, &object);
+            patches.extend(Release::of(&object));
         }
         add(&mut named, &a_tenant(1, &json!({})));
-        let lines = advice(3, &named, |rest, namespace| {
+        let kubectl = |rest: &str, namespace: Option<String>| {
             let namespace = namespace.map_or_else(String::new, |name| format!(" -n {name}"));
             format!("kubectl {rest}{namespace}")
-        });
-        assert!(lines[0].starts_with("3 objects would"), "{lines:?}");
+        };
+        let lines = advice(4, &named, &patches, kubectl);
+        assert!(lines[0].starts_with("4 objects would"), "{lines:?}");
         assert_eq!(
             lines[2],
-            "    kubectl delete taskruns.orchestrator.io a b -n team"
+            "    kubectl delete taskruns.orchestrator.io a b c -n team"
         );
         assert!(lines[3].starts_with("    kubectl delete tenants.orchestrator.io "));
         assert!(lines[4].contains("deletion.policy"), "{lines:?}");
+        assert_eq!(
+            lines[5..],
+            [
+                "  if the operator is gone already, install the chart again first",
+                "  if that is not possible, remove the finalizers; nothing waits for the Pods then:",
+                "    kubectl patch taskruns.orchestrator.io b --type merge --patch '{\"metadata\":{\"finalizers\":null}}' -n team",
+                "    kubectl patch taskruns.orchestrator.io c --type merge --patch '{\"metadata\":{\"finalizers\":[\"backup.example/hold\"]}}' -n team",
+            ]
+        );
+        let many: Vec<Release> = (0..5)
+            .map(|number| Release {
+                command: format!("patch {number}"),
+                namespace: None,
+            })
+            .collect();
+        let lines = advice(5, &named, &many, kubectl);
+        assert_eq!(
+            lines.last().map(String::as_str),
+            Some("    and 2 objects more in the same way")
+        );
     }
 }
