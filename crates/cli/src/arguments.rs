@@ -10,7 +10,7 @@ use crate::target;
 mod apps;
 mod operate;
 pub(crate) use apps::{Decide, History, RollBack, UpgradeApp};
-pub(crate) use operate::{Check, Delete, RunResult, Uninstall};
+pub(crate) use operate::{Check, Delete, RunResult, Uninstall, Version};
 
 /// Submit, watch and diagnose runs of agents, and operate Tenants
 #[derive(Debug, Parser)]
@@ -91,7 +91,7 @@ pub(crate) enum Verb {
     /// List the unfinished runs and finalizers that would block an uninstallation
     Uninstall(Uninstall),
     /// Print the versions of orc, Kubernetes and the operators
-    Version,
+    Version(Version),
     /// Print the script for a shell's completion
     Completion(Completion),
 }
@@ -117,8 +117,8 @@ pub(crate) struct Cluster {
 /// `get`
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// Kind, kind and name, or the name of a run
-    #[arg(value_name = "KIND NAME", num_args = 0..=2, help = target::help_of_get())]
+    /// Kind, kind and names, or names of runs
+    #[arg(value_name = "KIND NAME", num_args = 0..=51, help = target::help_of_get())]
     pub(crate) what: Vec<String>,
     /// List across all namespaces
     #[arg(short = 'A', long)]

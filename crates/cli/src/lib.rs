@@ -190,7 +190,7 @@ async fn run_command(verb: Verb, session: &mut Session<'_>) -> Result<Exit, Fail
         Verb::History(verb) => commands::history::run(verb, session).await,
         Verb::Check(verb) => commands::check::run(verb, session).await,
         Verb::Uninstall(verb) => commands::uninstall::run(verb, session).await,
-        Verb::Version => commands::version::run(session).await,
+        Verb::Version(verb) => commands::version::run(verb, session).await,
         Verb::Completion(verb) => commands::completion::run(&verb, session),
     }
 }
@@ -259,6 +259,14 @@ mod tests {
             code == 2 && err.contains("unexpected argument '--output"),
             "{err}"
         );
+        for line in [["-o", "json", "version"], ["version", "-o", "json"]] {
+            let line = line.map(OsString::from).to_vec();
+            let arguments = parse(line, &Environment::of_process()).unwrap();
+            let Verb::Version(version) = arguments.verb else {
+                panic!("{:?}", arguments.verb);
+            };
+            assert_eq!(version.output, Some(crate::arguments::DataFormat::Json));
+        }
         let line = ["-n", "team", "-o=yaml", "get", "runs"].map(OsString::from);
         let arguments = parse(line.to_vec(), &Environment::of_process()).unwrap();
         assert_eq!(arguments.cluster.namespace.as_deref(), Some("team"));

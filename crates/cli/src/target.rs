@@ -145,7 +145,7 @@ pub(crate) fn nouns(ending: &str) -> String {
 pub(crate) fn help_of_get() -> String {
     let listed: Vec<&str> = words_to_list().collect();
     format!(
-        "Kind ({}), kind and name, or the name of a run [default: {RUNS}]",
+        "Kind ({}), kind and names, or names of runs [default: {RUNS}]",
         listed.join(", ")
     )
 }
@@ -296,9 +296,11 @@ pub(crate) enum Listed {
     Kinds(Vec<&'static KindRow>),
     /// One object.
     One(Target),
+    /// Several objects, by their names.
+    Several(Vec<Target>),
 }
 
-/// Parses the arguments of `get`: a kind, and perhaps a name.
+/// Parses the arguments of `get`: a kind and perhaps names, or names of objects.
 ///
 /// # Errors
 /// The arguments contain an unknown kind or an invalid name.
@@ -312,9 +314,23 @@ pub(crate) fn of_words(words: &[String]) -> Result<Listed, String> {
             Some(kind) => Ok(Listed::Kinds(vec![kind])),
             None => any_kind(word).map(Listed::One),
         },
-        [word, name, ..] => match kind(word) {
-            Some(kind) => Ok(Listed::One(Target::Object(ObjectName::new(kind, name)))),
-            None => Err(kinds_to_list(word)),
+        [word, names @ ..] => match kind(word) {
+            Some(kind) => {
+                let objects = names.iter().map(|name| ObjectName::new(kind, name));
+                let mut targets: Vec<Target> = objects.map(Target::Object).collect();
+                match (names.len(), targets.pop()) {
+                    (1, Some(only)) => Ok(Listed::One(only)),
+                    (_, last) => {
+                        targets.extend(last);
+                        Ok(Listed::Several(targets))
+                    }
+                }
+            }
+            None if looks_like_a_kind(word) => Err(kinds_to_list(word)),
+            None => {
+                let targets = words.iter().map(|word| any_kind(word));
+                Ok(Listed::Several(targets.collect::<Result<_, _>>()?))
+            }
         },
     }
 }
@@ -340,7 +356,9 @@ mod tests {
         let all = |kind| Listed::Kinds(vec![kind]);
         let one = |kind, name| Listed::One(Target::Object(ObjectName::new(kind, name)));
         let run = |name: &str| Listed::One(Target::Run(name.to_owned()));
-        let cases: [(&[&str], Result<Listed, &str>); 20] = [
+        let several = Listed::Several;
+        let object = |kind, name| Target::Object(ObjectName::new(kind, name));
+        let cases: [(&[&str], Result<Listed, &str>); 23] = [
             (&[], Ok(runs())),
             (&["runs"], Ok(runs())),
             (&["run"], Ok(runs())),
@@ -363,9 +381,24 @@ mod tests {
             (&["oten", "acme"], Ok(one(&TENANT, "acme"))),
             (&["pods", "x"], Err("'kubectl get pods'")),
             (
-                &["things", "x"],
-                Err("'things' is no kind; there are 'runs'"),
+                &["shop-7", "x"],
+                Ok(several(vec![
+                    Target::Run("shop-7".to_owned()),
+                    Target::Run("x".to_owned()),
+                ])),
             ),
+            (
+                &["shop-7", "agent/writer"],
+                Ok(several(vec![
+                    Target::Run("shop-7".to_owned()),
+                    object(&AGENT, "writer"),
+                ])),
+            ),
+            (
+                &["oag", "a", "b"],
+                Ok(several(vec![object(&AGENT, "a"), object(&AGENT, "b")])),
+            ),
+            (&["shop-7", "a/b/c"], Err("'a/b/c' is neither")),
             (&["a/b/c"], Err("'a/b/c' is neither")),
         ];
         for (words, wanted) in cases {

@@ -36,15 +36,15 @@ pub fn decide(input: &Input<'_, Agent, AgentWorld>) -> Decision<AgentStatus> {
         let verdict = Verdict::ready("everything that the Agent names exists");
         Decision::status_only(status, AgentPhase::Ready, verdict)
     } else {
-        let namespace = input.object.metadata.namespace.as_deref().unwrap_or("");
-        let message = format!("missing: {} (namespace '{namespace}')", missing.join(", "));
+        let message = format!("missing: {}", missing.join(", "));
         let verdict = Verdict::working(Reason::DependencyNotReady, message);
         Decision::status_only(status, AgentPhase::Pending, verdict)
     };
     decision.remove_finalizer()
 }
 
-/// Returns kind and name of every referenced object that does not exist.
+/// Returns kind and name of every referenced object that does not exist. Only a ServiceAccount has a
+/// namespace: classes are cluster-scoped.
 fn missing(agent: &Agent, world: &AgentWorld) -> Vec<String> {
     let AgentWorld {
         service_account,
@@ -77,7 +77,13 @@ fn missing(agent: &Agent, world: &AgentWorld) -> Vec<String> {
     ]
     .into_iter()
     .filter(|(exists, _, _)| !exists)
-    .filter_map(|(_, kind, name)| name.map(|name| format!("{kind} '{name}'")))
+    .filter_map(|(_, kind, name)| {
+        let place = match (kind, agent.metadata.namespace.as_deref()) {
+            ("ServiceAccount", Some(namespace)) => format!(" in namespace '{namespace}'"),
+            (_, _) => String::new(),
+        };
+        name.map(|name| format!("{kind} '{name}'{place}"))
+    })
     .collect()
 }
 
@@ -137,7 +143,7 @@ mod tests {
             (
                 none,
                 vec![
-                    "ServiceAccount 'bot'",
+                    "ServiceAccount 'bot' in namespace 'team'",
                     "RuntimeClass 'sandbox'",
                     "PriorityClass 'low'",
                     "StorageClass 'fast'",
@@ -154,8 +160,9 @@ mod tests {
                 assert_eq!(decision.verdict.reason, Reason::DependencyNotReady);
                 assert_eq!(decision.verdict.state, State::Working);
             }
-            for part in missing {
-                assert!(decision.verdict.message.contains(part), "{part}");
+            if !missing.is_empty() {
+                let message = format!("missing: {}", missing.join(", "));
+                assert_eq!(decision.verdict.message, message);
             }
         }
         // An object that is not referenced cannot be missing. The ServiceAccount is always

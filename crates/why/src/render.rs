@@ -17,6 +17,9 @@ const NARROW: usize = 40;
 /// Maximum length of the text of one field, in characters.
 const LONG: usize = 2048;
 
+/// Source of the evidence with a planned time. All other evidence is of the past.
+pub(crate) const DEADLINE: &str = "status.deadlineAt";
+
 /// A color of the terminal, as an escape code; empty for none.
 type Ink = &'static str;
 
@@ -139,7 +142,7 @@ impl Page {
         let verb = if is_over { "ended" } else { "since" };
         let since = explanation.since.as_ref();
         let since = since.map_or_else(String::new, |since| {
-            format!(" · {verb} {}", times::at(self.now, since.0))
+            format!(" · {verb} {}", times::past(self.now, since.0))
         });
         let text = format!(
             "{sign} {word} · {} {place}{} · {}{since}",
@@ -200,9 +203,14 @@ impl Page {
         } else {
             format!(": {}", evidence.text)
         };
-        let at = evidence.at.as_ref().map_or_else(String::new, |at| {
-            format!(" · {}", times::at(self.now, at.0))
-        });
+        let time = match evidence.source.as_str() {
+            DEADLINE => times::at,
+            _ => times::past,
+        };
+        let at = evidence
+            .at
+            .as_ref()
+            .map_or_else(String::new, |at| format!(" · {}", time(self.now, at.0)));
         format!("{}{text}{at}", evidence.source)
     }
 }

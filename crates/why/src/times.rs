@@ -14,6 +14,15 @@ pub(crate) fn at(now: Timestamp, at: Timestamp) -> String {
     format!("{} ({age})", clock(now, at))
 }
 
+/// Formats the time of an event that has happened, with its age. An event after `now` is of a cluster whose
+/// clock is ahead of ours, or it happened while we read: it is shown as `now`.
+pub(crate) fn past(now: Timestamp, event: Timestamp) -> String {
+    match event > now {
+        true => format!("{} (now)", clock(now, event)),
+        false => at(now, event),
+    }
+}
+
 /// Formats a time of day: `10:02:11Z`. The date is added if it is not the day of `now`.
 pub(crate) fn clock(now: Timestamp, at: Timestamp) -> String {
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();

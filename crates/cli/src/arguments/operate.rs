@@ -56,3 +56,11 @@ pub(crate) struct Uninstall {
     #[arg(long)]
     pub(crate) check: bool,
 }
+
+/// `version`
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<DataFormat>,
+}

@@ -3,7 +3,7 @@
 mod filter;
 mod watch;
 
-use actions::{Error, Object, Request};
+use actions::{Error, Object, ObjectName, Request};
 use api::{
     Lifecycle, Reason, Timestamp,
     kinds::{Column, Content, KindRow},
@@ -32,6 +32,8 @@ struct Question {
     /// Several kinds are kinds of runs, which share columns.
     kinds: Vec<&'static KindRow>,
     name: Option<String>,
+    /// Several objects, by their names.
+    named: Vec<ObjectName>,
     selector: Option<String>,
     filter: Filter,
     sort: Option<Sort>,
@@ -49,9 +51,15 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
         ));
     }
     let is_list = verb.all_namespaces || verb.selector.is_some() || verb.sort.is_some();
-    if matches!(listed, Listed::One(_)) && (is_list || !filter.is_empty()) {
+    let is_named = matches!(listed, Listed::One(_) | Listed::Several(_));
+    if is_named && (is_list || !filter.is_empty()) {
         return Err(Failure::client(
-            "one object is asked for by its name: '-A', '-l', '--sort' and filters have no meaning then",
+            "objects are asked for by their names: '-A', '-l', '--sort' and filters have no meaning then",
+        ));
+    }
+    if verb.watch && matches!(listed, Listed::Several(_)) {
+        return Err(Failure::client(
+            "'-w' watches a list or one object, and not several by their names",
         ));
     }
     let is_data = matches!(verb.output, Some(Format::Json | Format::Yaml));
@@ -61,20 +69,33 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
         ));
     }
     let server = session.server().await?;
+    let (mut named, mut unread) = (Vec::new(), Vec::new());
     let (kinds, name) = match listed {
         Listed::Kinds(kinds) => (kinds, None),
-        Listed::One(Target::Object(object)) => (vec![object.kind], Some(object.name)),
-        Listed::One(Target::Run(name)) => {
-            let found = server.find(&name).await;
-            let found = found.map_err(|failure| not_found(&name, failure))?;
-            (vec![found.name.kind], Some(name))
+        Listed::One(target) => {
+            let object = resolved(&server, target).await?;
+            (vec![object.kind], Some(object.name))
+        }
+        Listed::Several(targets) => {
+            for target in targets {
+                match resolved(&server, target).await {
+                    Ok(object) if named.contains(&object) => {}
+                    Ok(object) => named.push(object),
+                    Err(failure) => unread.push(failure),
+                }
+            }
+            (kinds_of(&named), None)
         }
     };
+    if named.is_empty() && !unread.is_empty() {
+        return report(unread, session).await;
+    }
     let kinds = filter.kinds(kinds).map_err(Failure::Client)?;
     let question = Question {
         columns: columns(&kinds, verb.output == Some(Format::Wide)),
         kinds,
         name,
+        named,
         selector: verb.selector,
         filter,
         sort: verb.sort,
@@ -84,10 +105,32 @@ pub(crate) async fn run(verb: Get, session: &mut Session<'_>) -> Result<Exit, Fa
         watch::run(&question, verb.output, &server, session).await?;
         Ok(Exit::Ok)
     } else if is_data {
-        data(&question, verb.output, &server, session).await
+        data(&question, verb.output, &server, session, unread).await
     } else {
-        lines(&question, verb.output, &server, session).await
+        lines(&question, verb.output, &server, session, unread).await
     }
+}
+
+/// Returns the kind and the name of a target. A name without a kind is that of a run.
+async fn resolved(server: &Server, target: Target) -> Result<ObjectName, Failure> {
+    match target {
+        Target::Object(object) => Ok(object),
+        Target::Run(name) => {
+            let found = server.find(&name).await;
+            Ok(found.map_err(|failure| not_found(&name, failure))?.name)
+        }
+    }
+}
+
+/// Returns the kinds of objects, each once.
+fn kinds_of(objects: &[ObjectName]) -> Vec<&'static KindRow> {
+    let mut kinds: Vec<&'static KindRow> = Vec::new();
+    for object in objects {
+        if !kinds.contains(&object.kind) {
+            kinds.push(object.kind);
+        }
+    }
+    kinds
 }
 
 /// Adds the kinds to the error for a missing run whose name is a word for a kind, such as `jobs`.
@@ -138,6 +181,9 @@ impl Question {
         server: &Server,
         mut take: impl FnMut(Object, DynamicObject) -> Result<(), Failure>,
     ) -> Result<Vec<Failure>, Failure> {
+        if !self.named.is_empty() {
+            return self.each_named(server, &mut take).await;
+        }
         let mut unread = Vec::new();
         for &kind in &self.kinds {
             match self.each_of(kind, server, &mut take).await {
@@ -153,6 +199,23 @@ impl Question {
             Some(first) => Err(first),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// Reads the objects by their names. Returns the failures of those that cannot be read.
+    async fn each_named(
+        &self,
+        server: &Server,
+        take: &mut impl FnMut(Object, DynamicObject) -> Result<(), Failure>,
+    ) -> Result<Vec<Failure>, Failure> {
+        let mut unread = Vec::new();
+        for name in &self.named {
+            let api = actions::objects(&server.client, name.kind, Some(&server.namespace));
+            match ask(server.request("get", name), api.get(&name.name)).await {
+                Ok(found) => take(Object::new(name.kind, found.clone()), found)?,
+                Err(failure) => unread.push(failure),
+            }
+        }
+        Ok(unread)
     }
 
     async fn each_of(
@@ -346,6 +409,7 @@ async fn lines(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
+    mut unread: Vec<Failure>,
 ) -> Result<Exit, Failure> {
     let mut rows = Vec::new();
     let now = session.now();
@@ -354,10 +418,13 @@ async fn lines(
         rows.push((SortKey::of(&object), row));
         Ok(())
     };
-    let unread = question.each(server, keep).await?;
+    unread.extend(question.each(server, keep).await?);
     filter::sort(&mut rows, question.sort);
     if rows.is_empty() {
-        session.remark(&question.nothing(server))?;
+        // For objects by their names, the failures report more.
+        if question.named.is_empty() {
+            session.remark(&question.nothing(server))?;
+        }
     } else if format == Some(Format::Name) {
         for (_, (name, _)) in &rows {
             session.print(name)?;
@@ -389,6 +456,7 @@ async fn data(
     format: Option<Format>,
     server: &Server,
     session: &mut Session<'_>,
+    mut unread: Vec<Failure>,
 ) -> Result<Exit, Failure> {
     let mut items = Vec::new();
     let keep = |read: Object, mut object: DynamicObject| -> Result<(), Failure> {
@@ -400,7 +468,7 @@ async fn data(
         items.push((SortKey::of(&read), output::plain(&object)?));
         Ok(())
     };
-    let unread = question.each(server, keep).await?;
+    unread.extend(question.each(server, keep).await?);
     filter::sort(&mut items, question.sort);
     let mut items: Vec<Value> = items.into_iter().map(|(_, item)| item).collect();
     let value = match (&question.name, items.pop()) {

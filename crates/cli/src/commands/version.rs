@@ -7,6 +7,7 @@ use api::{
     names,
 };
 use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::{Value, json};
 use why::{
     leader::{Installation, Leader, judge},
     world::LeaseView,
@@ -14,8 +15,9 @@ use why::{
 
 use crate::{
     Exit,
+    arguments::{DataFormat, Version},
     failure::Failure,
-    leadership, operators,
+    leadership, operators, output,
     session::{Server, Session, ask},
     text::{between, clean, span},
 };
@@ -24,14 +26,18 @@ const OURS: &str = env!("CARGO_PKG_VERSION");
 
 /// Prints the versions. A version that cannot be read is printed as such and is not an error,
 /// because the client's version is known.
-pub(crate) async fn run(session: &mut Session<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(verb: Version, session: &mut Session<'_>) -> Result<Exit, Failure> {
+    if let Some(format) = verb.output {
+        let data = data(session).await;
+        let text = match format {
+            DataFormat::Json => output::json(&data)?,
+            DataFormat::Yaml => output::yaml(&data)?,
+        };
+        session.print(&text)?;
+        return Ok(Exit::Ok);
+    }
     session.line(&format!("orc {OURS}"))?;
-    let reached = async {
-        let server = session.server().await?;
-        let version = server_version(&server).await?;
-        Ok::<_, Failure>((server, version))
-    };
-    let server = match reached.await {
+    let server = match reached(session).await {
         Ok((server, version)) => {
             session.line(&format!("Kubernetes {version}"))?;
             server
@@ -43,13 +49,10 @@ pub(crate) async fn run(session: &mut Session<'_>) -> Result<Exit, Failure> {
         }
     };
     for operator in OPERATORS {
-        match leadership::leases(&server, operator, session.namespace_flag()).await {
-            Ok(leases) if leases.is_empty() => session.line(&absent(operator))?,
-            Ok(leases) => {
-                for lease in &leases {
-                    let home = lease.metadata.namespace.as_deref().unwrap_or_default();
-                    let installed = leadership::installation(&server, operator, home).await;
-                    let found = Found::read(lease, session.now(), installed.as_ref());
+        match found(operator, &server, session).await {
+            Ok(found) if found.is_empty() => session.line(&absent(operator))?,
+            Ok(found) => {
+                for found in &found {
                     session.line(&found.sentence(operator))?;
                     if let Some(warning) = found.warning(operator) {
                         session.remark(&warning)?;
@@ -69,6 +72,53 @@ pub(crate) async fn run(session: &mut Session<'_>) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Returns the versions as data. Each operator has an entry for each of its Leases, and at least one.
+async fn data(session: &Session<'_>) -> Value {
+    let (server, version) = match reached(session).await {
+        Ok(reached) => reached,
+        Err(failure) => {
+            let message = clean(&failure.message());
+            return json!({ "orc": OURS, "kubernetes": null, "message": message, "operators": [] });
+        }
+    };
+    let mut operators = Vec::new();
+    for operator in OPERATORS {
+        match found(operator, &server, session).await {
+            Ok(found) if found.is_empty() => operators.push(unknown(operator, &absent(operator))),
+            Ok(found) => operators.extend(found.iter().map(|found| found.data(operator))),
+            Err(failure) => operators.push(unknown(operator, &clean(&failure.message()))),
+        }
+    }
+    json!({ "orc": OURS, "kubernetes": version, "operators": operators })
+}
+
+fn unknown(operator: &OperatorRow, message: &str) -> Value {
+    json!({ "name": operator.name, "version": null, "leader": null, "message": message })
+}
+
+/// Connects to the API server, and reads its version.
+async fn reached(session: &Session<'_>) -> Result<(Server, String), Failure> {
+    let server = session.server().await?;
+    let version = server_version(&server).await?;
+    Ok((server, version))
+}
+
+/// Reads the Leases of an operator, and judges their holders.
+async fn found(
+    operator: &OperatorRow,
+    server: &Server,
+    session: &Session<'_>,
+) -> Result<Vec<Found>, Failure> {
+    let leases = leadership::leases(server, operator, session.namespace_flag()).await?;
+    let mut all = Vec::new();
+    for lease in &leases {
+        let home = lease.metadata.namespace.as_deref().unwrap_or_default();
+        let installed = leadership::installation(server, operator, home).await;
+        all.push(Found::read(lease, session.now(), installed.as_ref()));
+    }
+    Ok(all)
 }
 
 async fn server_version(server: &Server) -> Result<String, Failure> {
@@ -157,6 +207,20 @@ impl Found {
         }
     }
 
+    fn data(&self, operator: &OperatorRow) -> Value {
+        let leader = match &self.leader {
+            Ok(leader) => Some(leader),
+            Err(_described_in_the_message) => None,
+        };
+        json!({
+            "name": operator.name,
+            "version": self.version,
+            "namespace": self.namespace,
+            "leader": leader,
+            "message": self.sentence(operator),
+        })
+    }
+
     /// Returns the warning if this program and the operator are of different versions.
     fn warning(&self, operator: &OperatorRow) -> Option<String> {
         let theirs = self.version.as_deref()?;
@@ -180,7 +244,6 @@ fn release(version: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use api::{tasks, tenants};
-    use serde_json::{Value, json};
 
     use super::*;
 
@@ -206,6 +269,14 @@ mod tests {
             )
         );
         assert_eq!(running.warning(&tasks::OPERATOR), None);
+        let data = running.data(&tasks::OPERATOR);
+        assert_eq!(data["name"], "tasks");
+        assert_eq!(data["version"], OURS);
+        assert_eq!(data["leader"], "pod-a_1");
+        assert_eq!(
+            found(&ours, "").data(&tasks::OPERATOR)["leader"],
+            json!(null)
+        );
         let released = found(&ours, "").sentence(&tasks::OPERATOR);
         assert!(
             released.contains("not running: no process holds Lease 'orchestrator-tasks'"),

@@ -44,7 +44,7 @@ fn said_last(run: Run<'_>) -> Evidence {
 pub(super) fn waiting(run: Run<'_>) -> Option<Finding> {
     let docs = run.view.docs.as_ref()?;
     let reason = run.reason()?;
-    let until = run.ago(run.progress.deadline_at.as_ref());
+    let until = run.due(run.progress.deadline_at.as_ref());
     if let Some(commit) = &docs.commit
         && matches!(reason, Reason::Verifying | Reason::NotVerified)
     {

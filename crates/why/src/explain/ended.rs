@@ -363,7 +363,7 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
         finding.advice = text! { "Wait: the same attempt is started again by itself, and no attempt is used. This was disruption {count}; the 6th ends the run." };
         last
     } else {
-        finding.advice = text! { "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.", run.ago(due) };
+        finding.advice = text! { "Wait: the next attempt starts by itself{}. Meanwhile find out why attempt {last} failed.", run.due(due) };
         last.saturating_add(1)
     };
     // While old Pods stop, the deadline is that of the wait.
@@ -377,7 +377,7 @@ pub(super) fn between(run: Run<'_>) -> Option<Finding> {
     };
     Some(rows! { finding;
         Waiting ObjectRef::cluster("Attempt", &attempt.to_string()), Reason::Progressing, (start);
-        since result.finished_at.as_ref(); seen "status.deadlineAt" => "", due;
+        since result.finished_at.as_ref(); seen (crate::render::DEADLINE) => "", due;
         then run.look_again();
     })
 }

@@ -146,7 +146,7 @@ pub(super) fn down(world: &World) -> Finding {
 /// Explains a Lease that no operator renews. `stopped` is the cause in the operator's Deployment.
 fn not_renewed(world: &World, lease: &LeaseView, stopped: Option<Finding>) -> Finding {
     let (home, renewed) = (&lease.namespace, lease.renewed.as_ref());
-    let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.when(at));
+    let last = renewed.map_or_else(|| "no time".to_owned(), |at| world.past(at));
     let leader = leader(world, lease);
     let how = match (&leader, &lease.holder) {
         (Leader::Absent(absence), Some(holder)) => {

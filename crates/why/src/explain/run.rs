@@ -75,7 +75,7 @@ impl<'a> Explain<'a> for Run<'a> {
         let superseded = self.status().history.last().map(|last| {
             let (old, new, phase, reason) =
                 (last.context_version, self.view.version, &last.phase, &last.reason);
-            let at = self.when(&last.finished_at);
+            let at = self.past(&last.finished_at);
             format!("version {old} was superseded by version {new}: it had reached {phase} ({reason}) at {at}")
         });
         let mut finding = match superseded {

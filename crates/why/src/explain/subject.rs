@@ -205,7 +205,7 @@ impl<'a> Subject<'a> {
     /// unknown.
     pub(super) fn tried_at(self) -> String {
         let retry = self.progress.retry.as_ref();
-        self.ago(retry.and_then(|retry| retry.next_at.as_ref()))
+        self.due(retry.and_then(|retry| retry.next_at.as_ref()))
     }
 
     /// Returns the first line of an explanation, from the status.
@@ -275,13 +275,23 @@ impl World {
         times::at(self.now.0, at.0)
     }
 
-    /// Formats ` since 10:02:11Z (3m ago)`, or an empty string.
-    pub(super) fn since(&self, at: Option<&Time>) -> String {
-        at.map_or_else(String::new, |at| format!(" since {}", self.when(at)))
+    /// Formats the time of an event that has happened: `10:02:11Z (3m ago)`.
+    pub(super) fn past(&self, at: &Time) -> String {
+        times::past(self.now.0, at.0)
     }
 
-    /// Formats ` at 10:02:11Z (3m ago)`, or an empty string.
+    /// Formats ` since 10:02:11Z (3m ago)`, or an empty string.
+    pub(super) fn since(&self, at: Option<&Time>) -> String {
+        at.map_or_else(String::new, |at| format!(" since {}", self.past(at)))
+    }
+
+    /// Formats ` at 10:02:11Z (3m ago)` about an event that has happened, or an empty string.
     pub(super) fn ago(&self, at: Option<&Time>) -> String {
+        at.map_or_else(String::new, |at| format!(" at {}", self.past(at)))
+    }
+
+    /// Formats ` at 10:05:53Z (in 42s)` about a planned time, or an empty string.
+    pub(super) fn due(&self, at: Option<&Time>) -> String {
         at.map_or_else(String::new, |at| format!(" at {}", self.when(at)))
     }
 

@@ -28,3 +28,15 @@ fn a_time_says_how_long_ago_and_when() {
         assert_eq!(super::at(now, at.parse().unwrap()), words);
     }
 }
+
+#[test]
+fn an_event_is_never_in_the_future() {
+    let now: Timestamp = "2026-03-02T10:05:11Z".parse().unwrap();
+    for (event, words) in [
+        ("2026-03-02T10:02:11Z", "10:02:11Z (3m ago)"),
+        ("2026-03-02T10:05:11Z", "10:05:11Z (now)"),
+        ("2026-03-02T10:05:12Z", "10:05:12Z (now)"),
+    ] {
+        assert_eq!(past(now, event.parse().unwrap()), words);
+    }
+}

@@ -14,6 +14,7 @@ fn question_of(kinds: Vec<&'static KindRow>, is_everywhere: bool, is_wide: bool)
         columns: columns(&kinds, is_wide),
         kinds,
         name: None,
+        named: Vec::new(),
         selector: None,
         filter: Filter::default(),
         sort: None,

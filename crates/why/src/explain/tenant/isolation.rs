@@ -82,7 +82,7 @@ fn checked(tenant: Tenant<'_>) -> (&[CheckedConnection], Option<&Time>) {
 
 fn proven(tenant: Tenant<'_>) -> Finding {
     let (_, at) = checked(tenant);
-    let tried = at.map_or_else(String::new, |at| format!(", tried at {}", tenant.when(at)));
+    let tried = at.map_or_else(String::new, |at| format!(", tried at {}", tenant.past(at)));
     let sentence = text! { "is ready, and isolated: what must be refused was refused, and what must pass passed{tried}" };
     let advice = match tenant.world.unreadable.is_empty() {
         true => "",

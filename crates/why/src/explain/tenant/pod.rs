@@ -124,7 +124,7 @@ fn unanswered(tenant: Tenant<'_>, of: Part, pod: &PodView) -> Option<Finding> {
         (Part::Server, None) => format!("The kubelet tries to connect to port {port}: check 'server.port' of Tenant '{name}' (the program has it in PORT), or mend the program."),
     };
     let (on, said) = (pod.on_node(), &event.message);
-    let at = since.map_or_else(String::new, |at| tenant.when(at));
+    let at = since.map_or_else(String::new, |at| tenant.past(at));
     Some(finding! { Blocked "{advice} {AFTER_EDIT}";
         Error pod.object(), Reason::ProbeFailed, "runs{on} since {at}, but does not answer as its probe asks: {said}";
         since event.first.as_ref().or(since); seen event.evidence();
