@@ -104,9 +104,24 @@ fn exited(run: Run<'_>, result: &RunResult) -> Explained {
         (false, None) if !run.was_read("pods") => "Ask someone who may read its Pod for the agent's log, fix the cause, then run it again (orc retry).".to_owned(),
         (false, None) => "Its log went with its Pod: run it again (orc retry), and follow the log this time (orc logs -f).".to_owned(),
     };
+    let written = result.message.as_deref().unwrap_or_default();
+    let user = run.world.agent.as_ref().map(|agent| agent.user);
+    let advice = advice + &permission_hint(written, user);
     let sentence = format!("the agent exited with code {code}{hint}{}", took(result));
     let change = is_command.then(|| run.edit_agent("check 'command' and 'image'"));
     (sentence, advice, change)
+}
+
+/// Returns a hint if a permission was denied to the agent, as far as it wrote that into its termination
+/// message. Its log is not read. `user` is the number of its user, which is never root.
+fn permission_hint(written: &str, user: Option<i64>) -> String {
+    if !is_permission(written) {
+        return String::new();
+    }
+    one_of! { user.filter(|user| *user > 0);
+        Some(user) => " The agent may lack permission for a file or a port: it runs as user {user}, and never as root (Agent field 'runAsUser').";
+        None => " The agent may lack permission for a file or a port: it never runs as root (Agent field 'runAsUser').";
+    }
 }
 
 /// Formats the limit as ` of 2m`, unless it was changed after the failed attempt.
@@ -157,4 +172,25 @@ fn late(run: Run<'_>, result: &RunResult) -> Explained {
         text! { "{start} 'timeout' of {whose}, or find out what the agent waited for; then run it again (orc retry)." },
         change,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::permission_hint;
+
+    #[test]
+    fn a_denied_permission_may_be_of_the_user() {
+        let of_user = " The agent may lack permission for a file or a port: it runs as user 65532, and never as root (Agent field 'runAsUser').";
+        let unknown = " The agent may lack permission for a file or a port: it never runs as root (Agent field 'runAsUser').";
+        let cases = [
+            ("mkdir: /data: Permission denied", Some(65532), of_user),
+            ("bind: permission denied", Some(65532), of_user),
+            ("bind: permission denied", None, unknown),
+            ("the tests are red", Some(65532), ""),
+            ("", Some(65532), ""),
+        ];
+        for (written, user, expected) in cases {
+            assert_eq!(permission_hint(written, user), expected, "{written}");
+        }
+    }
 }

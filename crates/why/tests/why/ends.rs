@@ -115,6 +115,13 @@ pub(crate) fn cases() -> Vec<Case> {
             json!({ "exitCode": 3 }),
             exit(3, "Error"),
         ),
+        ended(
+            "exit-code-permission-denied",
+            "NonZeroExit",
+            "Pod 'shop-7-v1-x2k9p' on node 'node-1': the agent exited with code 1: \"mkdir: /data: Permission denied\"",
+            json!({ "exitCode": 1 }),
+            exit(1, "Error"),
+        ),
         case(
             "exit-code-cleaned-up",
             Scene::new({
