@@ -115,16 +115,12 @@ where
         namespace: Some(namespace.to_owned()),
     };
     match ask(request, api.list(&which)).await {
-        Ok(found)
-            if found
-                .metadata
-                .continue_
-                .is_none_or(|token| token.is_empty()) =>
-        {
-            Some(found.items)
+        Ok(found) => {
+            let next = found.metadata.continue_.as_ref();
+            next.is_none_or(String::is_empty).then_some(found.items)
         }
         // Few users may read them. Without them, only the Lease counts.
-        Ok(_) | Err(_) => None,
+        Err(_unreadable) => None,
     }
 }
 

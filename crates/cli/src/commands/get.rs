@@ -29,7 +29,7 @@ const PAGE: u32 = 100;
 
 /// The objects to be listed, and their format.
 struct Question {
-    /// Several kinds are kinds of runs, which share columns.
+    /// The kinds of the objects. Several kinds have the columns that they share.
     kinds: Vec<&'static KindRow>,
     name: Option<String>,
     /// Several objects, by their names.
@@ -378,7 +378,7 @@ fn columns(kinds: &[&KindRow], is_wide: bool) -> Vec<Column> {
     let all = first.columns.iter().copied();
     let mut columns: Vec<Column> = all.filter(|column| is_wide || !column.is_wide).collect();
     columns.retain(|column| others.iter().all(|kind| kind.columns.contains(column)));
-    if **first == TENANT {
+    if **first == TENANT && others.is_empty() {
         // The reason of a Tenant that is not isolated must not be hidden.
         columns.retain(|column| column.content != Content::Reason(READY));
         columns.insert(2, Column::new("Reason", Content::Reason(READY)));

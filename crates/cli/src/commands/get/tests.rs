@@ -22,6 +22,26 @@ fn question_of(kinds: Vec<&'static KindRow>, is_everywhere: bool, is_wide: bool)
     }
 }
 
+/// Objects by their names can be of kinds that share few columns.
+#[test]
+fn kinds_without_common_columns_have_a_table() {
+    let all = [&TENANT, &TASK_RUN, &AGENT];
+    for first in all {
+        let mut kinds = vec![first];
+        kinds.extend(all.into_iter().filter(|kind| *kind != first));
+        let shared = columns(&kinds, true);
+        assert!(
+            shared.iter().any(|one| one.content == Content::Age),
+            "{first:?}"
+        );
+        for kind in kinds {
+            assert!(shared.iter().all(|one| kind.columns.contains(one)));
+        }
+    }
+    let objects = [ObjectName::new(&AGENT, "a"), ObjectName::new(&AGENT, "b")];
+    assert_eq!(kinds_of(&objects), [&AGENT]);
+}
+
 fn object_of(kind: &'static KindRow, value: &Value) -> Object {
     Object::new(kind, serde_json::from_value(value.clone()).unwrap())
 }
