@@ -3,10 +3,11 @@
 use std::{
     fs,
     path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -342,12 +343,16 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 fn csi_driver(cluster: &Cluster) -> Result<PathBuf> {
     let built = suites()?.with_file_name("csi-btrfs");
     let copy = cluster.folders.run.join("csi-btrfs");
-    fs::copy(&built, &copy).with_context(|| {
-        format!(
-            "no volume driver at '{}': run 'cargo build -p csi-btrfs'",
-            built.display()
-        )
-    })?;
+    ensure!(
+        built.exists(),
+        "no volume driver at '{}': run 'cargo build -p csi-btrfs'",
+        built.display()
+    );
+    // Copied by another process. If this one wrote the file, a program that another thread starts at this moment would
+    // inherit the open file, and the kernel starts no program that is open for writing.
+    let copied = Command::new("cp").arg("--").args([&built, &copy]).status();
+    let copied = copied.context("cannot start 'cp'")?;
+    ensure!(copied.success(), "cannot copy '{}'", built.display());
     Ok(copy)
 }
 
