@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use api::{
+    crd::first_parts,
     kinds::OperatorRow,
     rbac::{Permission, Scope},
 };
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::{Finding, Verdict, finding, first_of, of, of_difference, unread};
+use super::{Finding, Verdict, finding, of, of_difference, unread};
 use crate::{
     commands::check::view::{DeploymentView, Roles, State},
     text,
@@ -60,7 +61,7 @@ pub(super) fn check(state: &State, operator: &OperatorRow) -> Option<Finding> {
         let detail = format!(
             "the roles of ServiceAccount '{}' lack {}; {rest}",
             account.name,
-            first_of(&missing)
+            first_parts(&missing)
         );
         return Some(finding(check, verdict, detail));
     }
