@@ -227,6 +227,7 @@ mod tests {
             holder: holder.map(str::to_owned),
             renewed: Some(Time("2026-01-01T00:00:00Z".parse().unwrap())),
             duration_seconds: 15,
+            version: None,
         };
         let pod = Some("orchestrator-tasks-6d5f-abcde_1");
         let uninstalled = Installation {

@@ -1,4 +1,4 @@
-use api::{kinds, rbac::Scope, tasks::TASK_RUN};
+use api::{rbac::Scope, tasks::TASK_RUN};
 use k8s_openapi::{
     api::{admissionregistration::v1::ValidatingAdmissionPolicySpec, rbac::v1::PolicyRule},
     apimachinery::pkg::apis::meta::v1::Time,
