@@ -40,7 +40,7 @@ fn warning(uid: &str, reason: &str, message: &str) -> Warning {
 #[test]
 fn a_blocker_is_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(&str, Change, Reason, &str); 7] = [
+    let cases: [(&str, Change, Reason, &str); 8] = [
         (
             "image",
             |cluster| {
