@@ -278,7 +278,7 @@ fn advice(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use api::tasks::TASK_RUN;
 
     use super::*;
     use crate::state::tests::{a_run, a_tenant, condition};
@@ -303,6 +303,18 @@ mod tests {
         };
         let run = |status| a_run(&json!({}), status);
         let running = json!({ "phase": "Running", "contextVersion": 1 });
+        let Object {
+            metadata, mut data, ..
+        } = a_run(&json!({}), &json!({ "phase": "Failed" }));
+        data["status"]["conditions"] = json!("no list");
+        let of_another_release = Object::new(
+            &TASK_RUN,
+            DynamicObject {
+                types: None,
+                metadata,
+                data,
+            },
+        );
         let cases = [
             ("finished", run(&finished), false, "none yet"),
             ("unfinished", run(&running), true, "none yet"),
@@ -320,7 +332,7 @@ mod tests {
             ),
             (
                 "finished, with a status of another release",
-                run(&json!({ "phase": "Failed", "conditions": "no list" })),
+                of_another_release,
                 false,
                 "none yet",
             ),
