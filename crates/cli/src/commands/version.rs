@@ -209,8 +209,8 @@ impl Found {
 
     fn data(&self, operator: &OperatorRow) -> Value {
         let leader = match &self.leader {
-            Ok(leader) => Some(leader),
-            Err(_described_in_the_message) => None,
+            Ok(leader) => json!(leader),
+            Err(_described_in_the_message) => Value::Null,
         };
         json!({
             "name": operator.name,

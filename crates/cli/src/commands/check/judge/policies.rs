@@ -251,7 +251,8 @@ mod tests {
     #[test]
     fn a_loosened_policy_differs_and_a_stored_one_does_not() {
         let wanted = of_tasks("agent-references");
-        let cases: [(&str, fn(&mut Value), &[&str]); 13] = [
+        type Change = fn(&mut Value);
+        let cases: [(&str, Change, &[&str]); 13] = [
             ("as it is stored", |_| {}, &[]),
             (
                 "another message",
