@@ -17,6 +17,7 @@ use crate::commands::check::view::{BindingView, Reach, State};
 /// The variables that the chart sets from its values.
 const OF_VALUES: &[&str] = &[
     policy::LABEL_WRITERS,
+    policy::OWN_USERS,
     policy::PROTECTED_NAMESPACES,
     policy::POWERFUL_SERVICE_ACCOUNTS,
     policy::PRIORITY_CLASSES,
