@@ -1,6 +1,6 @@
 //! Reads the installation of Orchestrator: the CRDs, and the Deployments and Pods of the operator.
 
-use api::kinds;
+use api::{kinds, notebooks::NOTEBOOK_VALIDATION_JOB};
 use futures::future::join_all;
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
@@ -27,11 +27,12 @@ pub(super) async fn installation(reader: &Reader, world: &mut World, namespace: 
 /// Reads the CRDs of the operator's kinds, that of the target's kind first. If one of them is missing, the operator
 /// reconciles no object of any of its kinds.
 async fn crds(reader: &Reader, world: &mut World) {
-    let kind = match (&world.run, &world.tenant) {
-        (Some(run), _) if run.docs.is_some() => "DocsRun",
-        (Some(_), _) => "TaskRun",
-        (None, Some(_)) => "Tenant",
-        (None, None) => world.target.kind.as_str(),
+    let kind = match (&world.run, &world.tenant, &world.notebook) {
+        (Some(run), _, _) if run.docs.is_some() => "DocsRun",
+        (Some(_), _, _) => "TaskRun",
+        (None, Some(_), _) => "Tenant",
+        (None, None, Some(_)) => NOTEBOOK_VALIDATION_JOB.name(),
+        (None, None, None) => world.target.kind.as_str(),
     };
     let Some((own, operator)) = kinds::named(kind).zip(kinds::operator_of(kind)) else {
         return;
