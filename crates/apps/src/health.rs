@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use api::{Reason, Timestamp, warning::Warning};
+use api::{Reason, Timestamp, warning::Warning, webhook::FailedWebhook};
 
 use crate::{
     discover::Problem,
@@ -208,7 +208,8 @@ fn trouble<'a>(
         let newest = newest.filter(|_| rollout.replicas < wanted);
         newest.map(|one| one.message.clone())
     };
-    let cause = live.failure.clone().or_else(rejected).or_else(|| {
+    let denied = live.failure.clone().or_else(rejected);
+    let cause = denied.as_deref().map(rejection).or_else(|| {
         let mut pods: Vec<&Arc<AppPod>> = member.pods.iter().collect();
         // The newest Pod has the current template.
         pods.sort_by_key(|pod| (std::cmp::Reverse(pod.created), pod.name.clone()));
@@ -239,6 +240,15 @@ fn trouble<'a>(
         cause,
         is_changing,
     })
+}
+
+/// Returns the cause in the message of a controller that cannot create a Pod. A webhook that cannot be called comes
+/// first, because `kubectl get` shows only the start of a message.
+fn rejection(message: &str) -> String {
+    match FailedWebhook::find(message) {
+        Some(webhook) => format!("{webhook}, so no Pod can be created: {message}"),
+        None => message.to_owned(),
+    }
 }
 
 /// Returns a text about the first expected image that does not run. A workload at zero has no Pods that could run it.

@@ -359,6 +359,28 @@ fn a_pod_that_cannot_be_created_is_a_cause_during_a_rollout() {
     assert!(message.ends_with("exceeded quota: q"), "{message}");
 }
 
+/// The words of the API server begin with an internal error, and name the webhook at their end.
+#[test]
+fn a_webhook_that_cannot_be_called_is_the_start_of_the_cause() {
+    let failure = "Internal error occurred: failed calling webhook \"w\": failed to call webhook: Post \"https://hook.policy.svc:443/pods?timeout=10s\": EOF";
+    let live = WorkloadView {
+        failure: Some(failure.to_owned()),
+        ..view(
+            "web",
+            Rollout {
+                ready: 0,
+                replicas: 0,
+                ..ready(1)
+            },
+        )
+    };
+    let found = judged(FluxState::Settled, &[member("web", Some(live))]);
+    let expected = format!(
+        "Deployment 'shop/web' has 0 of 1 replicas ready: the admission webhook 'w' (Service 'hook' in namespace 'policy') cannot be called, so no Pod can be created: {failure}"
+    );
+    assert_eq!(word(&found).1, expected);
+}
+
 /// Only an Event reports why the controller of a StatefulSet cannot create a Pod.
 #[test]
 fn a_rejected_pod_of_a_set_is_a_cause_while_a_replica_is_missing() {
