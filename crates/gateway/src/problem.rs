@@ -154,7 +154,7 @@ impl Problem {
             Error::Busy(_) => (Reason::Busy, None),
             Error::FileExists { .. } => (Reason::FileExists, None),
             Error::Finished { .. } => (Reason::Finished, None),
-            Error::NotFinished { .. } => (Reason::NotFinished, None),
+            Error::NotFinished { .. } | Error::Blocked { .. } => (Reason::NotFinished, None),
             Error::Cancelled(_) => (Reason::Cancelled, None),
             Error::Deleting(_) => (Reason::Deleting, None),
             Error::Denied(..) => (Reason::Denied, None),
@@ -246,6 +246,7 @@ fn next_steps(error: &Error, namespace: &str) -> Vec<String> {
             Outcome::Succeeded | Outcome::Failed(_) => about(run, &["describe", "retry"]),
         },
         Error::NotFinished { run, .. } => about(run, &["wait", "why"]),
+        Error::Blocked { run, .. } => about(run, &["why", "wait"]),
         Error::Cancelled(run) if *run.kind == TASK_RUN => about(run, &["describe"]),
         Error::Cancelled(run) => about(run, &["describe", "retry"]),
         Error::NotFound { .. } => vec![format!("orc get{within}")],
@@ -347,6 +348,16 @@ mod tests {
                 409,
                 "NotFinished",
                 &["orc wait shop-7 -n team", "orc why shop-7 -n team"],
+            ),
+            (
+                Error::Blocked {
+                    run: run(),
+                    reason: text(),
+                    retry: None,
+                },
+                409,
+                "NotFinished",
+                &["orc why shop-7 -n team", "orc wait shop-7 -n team"],
             ),
             (
                 Error::Cancelled(run()),
