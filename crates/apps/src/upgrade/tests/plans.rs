@@ -74,7 +74,7 @@ fn planned(change: impl FnOnce(&mut UpgradeWorld), allow_unhealthy: bool) -> Clu
 /// Each of these states rejects the request, and nothing is changed.
 #[test]
 fn a_request_is_rejected_before_any_change() {
-    let table: [(Change, &str); 36] = [
+    let table: [(Change, &str); 37] = [
         (|world| world.app = None, "AppNotFound"),
         (
             |world| {
